@@ -38,6 +38,7 @@ def run_as_program() -> None:
     """Run :func:`main` as the program of this process, and end the process without releasing its objects one by one.
 
     Importing and releasing objects take most of the time of a small command. Callbacks of :mod:`atexit` run as usual.
+    If some were registered before this call, the process ends as usual, too.
     """
     gc.disable()  # what is imported is not garbage; the command starts the collector
     statuses: list[object] = []

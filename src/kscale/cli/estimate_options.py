@@ -198,7 +198,7 @@ class LoopMemory(OptionGroup):
 
 
 def check_expanders(options: AutoscalingOptions) -> None:
-    """Raise BadParameter for an unusable ``--expander``, or one that lacks its further options."""
+    """Raise BadParameter for an unusable ``--expander``, or a grpc expander without address or certificate."""
     from kscale.ca.errors import AutoscalerError
     from kscale.ca.expander.chain import EXPANDER_NAMES, GRPC_EXPANDER, build_expander_chain
 

@@ -101,7 +101,10 @@ def _print_error(error: Exception, terminal: Terminal) -> int:
 
 
 def _print_input_error(error: InputError, terminal: Terminal) -> None:
-    """Report the problems of an error: the first ones, or all with ``verbose``. An error in a dump gets a hint."""
+    """Report the problems of an error: the first ones, or all with ``verbose``.
+
+    An error in a dump gets a hint, unless a whole source cannot be read.
+    """
     shown = error.problems if terminal.verbose else error.problems[:SHOWN]
     for problem in shown:
         terminal.error(str(problem))

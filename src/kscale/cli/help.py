@@ -35,7 +35,10 @@ class HelpCommand(TyperCommand):
         return [*super().get_params(ctx), self._help_all]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments, and the options that the help shows, by section."""
+        """Write the arguments, the command's common options, and how many more there are.
+
+        With ``--help-all`` all options are written, by section.
+        """
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], COMMON: []}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)

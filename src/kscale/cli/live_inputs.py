@@ -202,7 +202,8 @@ class Clusters(Dump, ServerLimitFlags):
     def load_with_owners(self, terminal: Terminal, update: Callable[[str], None]) -> Cluster:
         """Load the cluster. If it is live, also the scales of custom resources that own pods or are targets of VPAs.
 
-        ``update`` is called with texts about the progress. Raises InputError if the cluster cannot be read.
+        ``update`` is called with texts about the progress. A scale that cannot be read is a warning. Raises InputError
+        if the cluster cannot be read.
         """
         cluster = self.load(terminal, update)
         if not self.live:

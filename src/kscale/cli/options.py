@@ -179,7 +179,10 @@ def group_parameters(group: type[Any]) -> list[inspect.Parameter]:
 
 
 def command_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return the arguments and options of a command's function, with those of its groups, as typer reads them."""
+    """Return the arguments and options of a command's function, with those of its groups, as typer reads them.
+
+    They are in the order of the signature, except for those that a group lists last.
+    """
     docs = split_docstring(function.__doc__)[1]
     declared: list[inspect.Parameter] = []
     common: list[str] = []

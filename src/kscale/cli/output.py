@@ -230,7 +230,10 @@ def _limit_rows(table: Table, wide: bool) -> Sequence[Sequence[Cell | str | floa
 
 
 def _parts(view: View, wide: bool) -> Iterator[str | Table]:
-    """Yield the lines and tables that are printed, in order. ``wide``: with all rows and all tables."""
+    """Yield the lines and tables that are printed, in order. Tables without rows are left out.
+
+    ``wide``: also tables that the headline says already, and no line about rows that are left out.
+    """
     if view.headline:
         yield printable(view.headline)
     for table in view.tables:
@@ -250,7 +253,10 @@ def _parts(view: View, wide: bool) -> Iterator[str | Table]:
 
 
 def _print_view(answer: Answer, terminal: Terminal, wide: bool) -> None:
-    """Print the answer's view: coloured and fitted to a terminal, or plain for a pipe."""
+    """Print the answer's view: coloured and fitted to a terminal, or plain for a pipe.
+
+    On a terminal, the headline comes last if the output does not fit on the screen.
+    """
     view = answer.view()
     if not terminal.stdout.isatty():
         for part in _parts(view, wide):
@@ -268,7 +274,7 @@ def _print_view(answer: Answer, terminal: Terminal, wide: bool) -> None:
 
 
 def _terminal_lines(view: View, console: Console, wide: bool, headline_style: str = "bold") -> list[str]:
-    """Return what is printed on a terminal, by line."""
+    """Return what is printed on a terminal, by line. A note follows a table in which texts are shortened."""
     from rich.text import Text
 
     titles = {printable(table.title) for table in view.tables}

@@ -63,7 +63,7 @@ _COMPARED = {"Machines": "machines", "Cores": "allocatable_cores", "Waiting pods
 def estimate_blocks(report: EstimateReport, groups: Iterable[NodeGroup], snapshot: Snapshot) -> list[Block]:
     """Return the blocks of an estimate: the new nodes of each group, and why a group does not take more pods.
 
-    ``report`` must have its placements.
+    ``report`` must have its placements. The groups that take most pods are drawn, the others only named.
     """
     template = {group.id: group.template for group in groups}
     taking = sorted((line for line in report.groups if line.placed), key=lambda line: -line.pods)

@@ -173,7 +173,7 @@ class LeaseFlags(OptionGroup):
         """Return the options of leader election; None if ``--leader-elect`` is off.
 
         ``identity`` defaults to the host name and a unique suffix, ``namespace`` to the flag's value. Raises InputError
-        for values that upstream rejects.
+        for another lock than leases and for a malformed duration; the durations are not compared here.
         """
         if not self.leader_elect:
             return None

@@ -166,6 +166,8 @@ def scale_quantity(
 ) -> tuple[Quantity, str]:
     """Return ``quantity * result / base`` and how it was computed.
 
+    The three are first rounded up to millicores, or to whole units of other resources.
+
     - :data:`SCALE_SUCCESS`: CPU in millicores, other resources in whole units, truncated towards zero. Mode ``up``
       rounds CPU up. Mode ``down`` subtracts 1 from a result of at most 0 that is not CPU, as upstream does.
     - :data:`SCALE_CAPPED`: the value does not fit in int64, and the maximum of int64 is returned.
@@ -278,11 +280,11 @@ def cap_recommendation(
     """Fit a VPA's recommendation to a pod (``cappingRecommendationProcessor.Apply``).
 
     The fitted recommendation is None if the VPA has neither a recommendation nor a resource policy. Entries of
-    containers that the pod does not have are left out. With a limit range for pods, containers without a recommendation
-    appear in the result with their own requests. Where upstream would write into a missing list of bounds, the
-    container's field is unchanged and a diagnostic reports it; an unreadable limit range for containers is a
-    diagnostic, too. Raises :class:`CappingError` with upstream's text if ``vpa`` or ``pod`` is None, or the limit range
-    for pods cannot be read.
+    containers that the pod does not have are left out. With a limit range for pods, containers that have requests but
+    no recommendation appear in the result with their own requests. Where upstream would write into a missing list of
+    bounds, the container's field is unchanged and a diagnostic reports it; an unreadable limit range for containers is
+    a diagnostic, too. Raises :class:`CappingError` with upstream's text if ``vpa`` or ``pod`` is None, or the limit
+    range for pods cannot be read.
     """
     if vpa is None:
         raise CappingError("cannot process nil vpa")
@@ -355,8 +357,9 @@ def apply_pod_limit_range(
     """Scale one resource of one field (``target``, ``lower_bound``, ``upper_bound``) of all containers, in place.
 
     ``limits``: the namespace's limit range for pods. The sum of the containers' limits is brought between its minimum
-    and maximum, the sum of their requests to at least its minimum; nothing changes if no container has a limit. Returns
-    diagnostics about containers that cannot be scaled because they have no recommendation or no such field.
+    and maximum, the sum of their requests to at least its minimum; nothing changes if no container has a limit. If the
+    requests are below the minimum, only they are raised, and the maximum is not looked at. Returns diagnostics about
+    containers that cannot be scaled because they have no recommendation or no such field.
     """
     low = (limits.min or {}).get(resource, _NO_BOUND)
     high = (limits.max or {}).get(resource, _NO_BOUND)

@@ -149,8 +149,9 @@ def recommend_container_resources(
 ) -> PodContainerResources:
     """Return the recommendation fitted to the pod, with proportional limits (``GetContainersResourcesForPod``).
 
-    Raises :class:`kscale.vpa.capping.CappingError` if the recommendation cannot be fitted, and :class:`ProviderError`
-    if the limit ranges cannot be read.
+    In update mode Off the limits are computed as if no policy said RequestsOnly. Raises
+    :class:`kscale.vpa.capping.CappingError` if the recommendation cannot be fitted, and :class:`ProviderError` if the
+    limit ranges cannot be read.
     """
     lookup = limit_ranges or LimitRanges()
     recommendation: RecommendedPodResources | None = RecommendedPodResources()
@@ -179,9 +180,9 @@ def build_container_resources(
     """Build requests and limits of each container, in the pod's order, without capping (``GetContainersResources``).
 
     ``limits``: the namespace's limit range for containers, whose defaults are the limits of containers without any.
-    ``notes``: by container; notes on limits are added in place. A container without a recommendation gets neither
-    requests nor limits. With ``add_all`` it keeps its own ones, and CPU or memory that a recommendation lacks is taken
-    from the container.
+    ``notes``: by container; notes on limits are added in place. A container whose policy is RequestsOnly gets no
+    limits, and one without a recommendation gets neither requests nor limits. With ``add_all`` it keeps its own ones,
+    and CPU or memory that a recommendation lacks is taken from the container.
     """
     targets: dict[str, ResourceList | None] = {}
     for item in recommendation.container_recommendations:

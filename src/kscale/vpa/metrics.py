@@ -336,7 +336,11 @@ class QualityObserver:
                     self._observe_group(resource, name, oom, usage[chosen], recommended[chosen])
 
     def _observe_group(self, resource: str, mode: str, oom: bool, usage: FloatArray, recommended: FloatArray) -> None:
-        """Observe samples that have the same update mode and the same kind (OOM or not)."""
+        """Observe samples that have the same update mode and the same kind (OOM or not).
+
+        Counts the missing recommendations (0); the others are observed themselves, and relative to usage. Differences
+        from usage are observed for both.
+        """
         short, unit = _METRIC_NAME_PARTS[resource]
         own: dict[str, str | bool] = {"is_oom": oom} if resource == MEMORY else {}
         missing = recommended == 0

@@ -331,8 +331,9 @@ class PercentileStrategy(Strategy):
         """Return the largest CPU percentile of a pod as CPU request, and the memory peak of all pods plus a buffer as
         memory request and limit.
 
-        A resource without samples gets no advice. The memory is at least ``usage.oom_memory`` plus its own buffer.
-        Amounts are rounded up to millicores and MiB, and are at least the minimums of the settings.
+        The percentile is rounded to a whole number. A resource without samples gets no advice. The memory is at least
+        ``usage.oom_memory`` plus its own buffer. Amounts are rounded up to millicores and MiB, and are at least the
+        minimums of the settings.
         """
         how = self.settings
         cpu = _drop_empty(usage.cpu.values())

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from kscale.effects import GetScale, Moment, Progress, StepsOf, from_text
+from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Pod
 from kscale.objects.api.meta import ObjectMeta, OwnerReference
 from kscale.objects.api.vpa import VerticalPodAutoscaler, update_mode
@@ -223,15 +224,19 @@ def _get_owner_key(namespace: str, reference: OwnerReference) -> ControllerKey:
 def is_stronger_vpa(a: VerticalPodAutoscaler, b: VerticalPodAutoscaler) -> bool:
     """Check whether ``a`` takes precedence over ``b``: older, or equally old with the smaller name.
 
-    Raises ValueError for a malformed creation time.
+    Raises InputError for a malformed creation time.
     """
     mine, theirs = _parse_creation_time(a), _parse_creation_time(b)
     return mine < theirs if mine != theirs else a.name < b.name
 
 
 def _parse_creation_time(vpa: VerticalPodAutoscaler) -> Moment:
-    """Return the creation time in nanoseconds; the zero time if it is missing. Raises ValueError if it is malformed."""
-    return from_text(vpa.metadata.creation_timestamp)
+    """Return the creation time in nanoseconds; the zero time if it is missing. Raises InputError if it is malformed."""
+    try:
+        return from_text(vpa.metadata.creation_timestamp)
+    except ValueError as error:
+        where = f"VerticalPodAutoscaler {vpa.key}"
+        raise InputError(Problem(str(error), object=where, field="metadata.creationTimestamp")) from None
 
 
 def find_controlling_vpa(
@@ -239,7 +244,7 @@ def find_controlling_vpa(
 ) -> VerticalPodAutoscaler | None:
     """Return the strongest VPA whose target is ``parent`` and whose selector matches the pod; None if there is none.
 
-    ``parent``: the pod's topmost controller, compared with targets by namespace, kind and name. Raises ValueError if
+    ``parent``: the pod's topmost controller, compared with targets by namespace, kind and name. Raises InputError if
     several VPAs match and the creation time of one is malformed.
     """
     if parent is None:
@@ -300,7 +305,7 @@ def find_controlled_pods_steps(
     """Return each VPA that controls pods, with these pods.
 
     VPAs are sorted by namespace and name; pods are in list order. Pods that no VPA controls, or whose owners cannot be
-    resolved, are left out. Raises ValueError if several VPAs match a pod and the creation time of one is malformed.
+    resolved, are left out. Raises InputError if several VPAs match a pod and the creation time of one is malformed.
     """
     by_target: dict[tuple[str, str, str], list[VpaWithSelector]] = {}
     for vpa, selector in vpas:

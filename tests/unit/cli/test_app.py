@@ -135,6 +135,7 @@ def test_every_command_has_help(entry: registry.Entry) -> None:
         (["--no-such-option"], "No such option: --no-such-option"),
         (["schema", "-o", "toml"], "'toml' is not one of"),
         (["schema", "Nope"], "'Nope' is not one of"),
+        (["schema", "groups", "--directory", "."], "every schema is written: leave out KIND"),
     ],
 )
 def test_bad_usage_is_status_two_and_points_at_the_help(arguments: list[str], message: str) -> None:

@@ -99,6 +99,21 @@ def test_invalid_selector_is_an_input_error() -> None:
         vpa.recommend(items(), [batch()], selector="app in")
 
 
+def test_malformed_creation_time_of_two_vpas_of_one_target_is_an_input_error() -> None:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    vpas = [
+        {
+            "apiVersion": "autoscaling.k8s.io/v1",
+            "kind": "VerticalPodAutoscaler",
+            "metadata": {"name": name, "namespace": "shop", "creationTimestamp": created},
+            "spec": {"targetRef": target},
+        }
+        for name, created in (("one", "2024-01-01T00:00:00Z"), ("two", "yesterday"))
+    ]
+    with pytest.raises(InputError, match=r'VerticalPodAutoscaler shop/two.*creationTimestamp.*"yesterday"'):
+        vpa.recommend([*items(), *vpas], [batch()])
+
+
 def test_strategies_and_options() -> None:
     (one,) = vpa.recommend(items(), [batch()], strategy=find_strategy("percentile")).containers
     assert one.cpu.target == 100

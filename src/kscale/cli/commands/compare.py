@@ -183,7 +183,7 @@ def _rules(decision: ComparedDecision) -> str:
 
 
 def _format_rule(rule: ReleaseRule, decisions: Sequence[ComparedDecision]) -> list[str]:
-    """Return what a rule says, and what shows it in the first decision that names it."""
+    """Return what a rule says, and what shows it in the first decision that names it (``not-explained``: in each)."""
     numbered = [(number, each) for number, each in enumerate(decisions, 1) if each.rule == rule.id]
     if rule.id == "not-explained":
         return [f"{rule.id}: {rule.legacy}.", *(f"  row {number}  {each.evidence}" for number, each in numbered)]

@@ -106,7 +106,8 @@ def command(
 def headroom_view(report: HeadroomReport, hint: str = "") -> View:
     """Build the view of a headroom report, with the worst losses first.
 
-    ``hint`` is the last line of the footer.
+    Losses of any one node or zone are listed only if they leave pods without a node, requested losses always. ``hint``
+    is the last line of the footer.
     """
     if report.lost or report.pairs is not None:
         return _build_loss_view(report)

@@ -274,7 +274,7 @@ _MODES = {
 
 
 def _build_list_view(report: HPAReport, changed_only: bool = False) -> View:
-    """Build the view with one row per HPA."""
+    """Build the view with one row per HPA; with ``changed_only``, only HPAs that rescale. The headline counts all."""
     rows: list[Row] = []
     shown = [each for each in report.hpas if each.rescales or not changed_only]
     for each in shown:
@@ -357,7 +357,10 @@ def _sizes(decision: HPADecision) -> Cell:
 
 
 def _build_explain_view(report: HPAReport, changed_only: bool = False) -> View:
-    """Build the view with the metrics, steps and conditions of each HPA."""
+    """Build the view with metrics, steps, conditions and events of each HPA.
+
+    With ``changed_only`` HPAs that do not rescale have no tables.
+    """
     tables: list[Table] = []
     for each in report.hpas:
         if changed_only and not each.rescales:

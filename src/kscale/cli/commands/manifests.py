@@ -153,7 +153,8 @@ def _yaml(documents: Sequence[Mapping[str, Any]]) -> str:
 def _write_base(show: Show, objects: Sequence[Mapping[str, Any]], directory: Path, others: Mapping[str, str]) -> None:
     """Write a kustomize base with the objects, and ``others`` (name -> content) beside it.
 
-    Raises typer.BadParameter if the directory has another kustomization or a file that would be overwritten.
+    The files of an earlier base of this command are replaced. Raises typer.BadParameter if the directory has another
+    kustomization or a file that would be overwritten.
     """
     base = _yaml([{"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": [_OBJECTS]}])
     file, listed = directory / _BASE, directory / _OBJECTS

@@ -127,6 +127,8 @@ def command(
     ------
     typer.BadParameter
         If options contradict each other, or there are no samples and no checkpoints.
+    InputError
+        If the input or the history cannot be read, or the strategy is unknown or fails.
     """
     if namespace and all_namespaces:
         raise typer.BadParameter("-n and -A exclude each other", param_hint="-n")

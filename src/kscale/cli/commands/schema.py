@@ -41,9 +41,11 @@ def command(
     Raises
     ------
     typer.BadParameter
-        If the kind is unknown.
+        If the kind is unknown, or set together with the directory.
     """
     if directory is not None:
+        if kind:
+            raise typer.BadParameter("every schema is written: leave out KIND", param_hint="--directory")
         directory.mkdir(parents=True, exist_ok=True)
         files = schema_files()
         for name, text in files.items():

@@ -137,7 +137,10 @@ def _import_ranker(rule: str) -> Callable[[RankOptions], Ranking]:
         raise InputError(Problem(f"there is no function {name}", module_name))
 
     def rank(request: RankOptions) -> Ranking:
-        """Rank with the user's function. Raises InputError if the result is not ids of the offered groups."""
+        """Rank with the user's function, whose errors pass through. A group that is named twice counts once.
+
+        Raises InputError if the result is not ids of the offered groups.
+        """
         ranked = function(request)
         if isinstance(ranked, str) or not isinstance(ranked, Iterable):
             raise InputError(f"{rule} returned {ranked!r}, not ids of groups")

@@ -269,7 +269,7 @@ _COLUMNS = (
 
 
 def sweep_view(report: SweepReport) -> View:
-    """Build the view of a sweep with one row per scenario. The headline names the cheapest."""
+    """Build the view of a sweep with one row per scenario. The headline names the cheapest, except for a fleet."""
     fleet = any(row.cluster for row in report.rows)
     waited = any(row.row is not None and row.row.pending_seconds is not None for row in report.rows)
     columns = (*([Column("CLUSTER")] if fleet else []), *_COLUMNS[:-1], *([WAITED] if waited else []), _COLUMNS[-1])

@@ -243,7 +243,11 @@ def list_guessed_metric_names(scaled: Mapping[str, Any], known: Sequence[str] = 
 
 
 def list_unmodelled_features(scaled: Mapping[str, Any]) -> list[str]:
-    """Return a text for each feature of a ScaledObject that the generated HPA lacks; empty if it has all."""
+    """Return a text for each feature of a ScaledObject that the generated HPA lacks; empty if there is none.
+
+    These are triggers without a known target, scaling from and to zero, idle replicas, a fallback and scaling
+    modifiers.
+    """
     spec = scaled.get("spec") or {}
     out = [
         f"triggers[{i}] ({trigger.get('type', '')}): its target is not known, it was left out"
@@ -334,7 +338,7 @@ class KEDAWebhook:
             self.add(item)
 
     def add(self, item: KubeObject) -> None:
-        """Add an object of the cluster, which later validations look up."""
+        """Add an object of the cluster, which later validations look up. Kinds that they do not need are ignored."""
         match item:
             case ScaledObject():
                 self._scaled.setdefault(_get_target(item), {})[item.name] = None
@@ -383,7 +387,11 @@ class KEDAWebhook:
         return []
 
     def _check_hpas(self, scaled: ScaledObject) -> list[str]:
-        """Return an error if an HPA of another owner scales the target (``verifyHpas``); else empty."""
+        """Return an error if an HPA of another owner scales the target (``verifyHpas``); else empty.
+
+        Two are accepted: one whose annotation turns this check off, and one whose ownership the ScaledObject takes
+        over.
+        """
         target = _get_target(scaled)
         for name, hpa in self._hpas.get(target, {}).items():
             if (hpa.metadata.annotations or {}).get(_OWNERSHIP) == "false":

@@ -532,7 +532,8 @@ def strip_v1_annotations(metadata: HorizontalPodAutoscalerMeta) -> HorizontalPod
 def to_v1(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscalerV1:
     """Convert a v2 object to v1.
 
-    Of several cpu utilization metrics only the first survives, as in upstream.
+    Other metrics, the behavior, the current metrics and the conditions are stored in annotations. Of several cpu
+    utilization metrics only the first survives, as in upstream.
     """
     annotations = dict(strip_v1_annotations(hpa.metadata).annotations or {})
     cpu = None

@@ -60,7 +60,7 @@ def apply_defaults(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
     """Return the object with defaults.
 
     The minimum is 1, the metric is cpu at 80 % if there is none, and each missing field of a behavior is filled in,
-    except the window for scaling down.
+    except the window for scaling down and tolerances.
     """
     spec = hpa.spec
     if spec.min_replicas is not None and spec.metrics and spec.behavior is None:

@@ -85,9 +85,10 @@ class UnchangedRows:
         return out
 
     def update(self, before: _Columns, read: Callable[[Sequence[int]], _Columns]) -> _Columns:
-        """Return the columns ``before`` (a dataclass) with the fresh rows read again, or ``before`` if there are none.
+        """Return the columns ``before`` (a dataclass) in the new order, with the fresh rows read again.
 
-        ``read`` is called once with the numbers of the fresh rows, and returns their columns.
+        If no row is new or has moved, ``before`` itself is returned. ``read`` is called once with the numbers of the
+        fresh rows, and returns their columns.
         """
         if self.all:
             return before

@@ -626,7 +626,10 @@ def _run_decision_kernel(
     options: HPAOptions,
     threads: int,
 ) -> tuple[tuple[NDArray[Any], ...], BatchColumns, CalculatorResults, KernelState]:
-    """Run the decision kernel and return the arguments of :func:`_build_decisions`."""
+    """Run the decision kernel and return the arguments of :func:`_build_decisions`.
+
+    ``memory`` is not changed. HPAs with problems stay undecided, and keep their conditions.
+    """
     error = (results.error != 0).astype(np.uint8)
     np.copyto(error, 2, where=inputs.rows.invalid != 0)
     before, histories, conditions = memory.histories, memory.histories.with_room(), memory.conditions.copy()
@@ -714,7 +717,7 @@ def decide(
     options : HPAOptions, optional
         Options of the controller.
     state : ControllerState, optional
-        State of earlier decisions (``decisions.state``).
+        State of earlier decisions (``decisions.state``). Default: that of ``previous``, or no state.
     now : datetime or int
         An aware datetime, or nanoseconds since 1970.
     mapper : RESTMapper, optional

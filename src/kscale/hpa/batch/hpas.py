@@ -205,7 +205,7 @@ def _number_equal_values(
 
 
 def _read_spec_metric(spec: MetricSpec, options: HPAOptions) -> SpecMetric:
-    """Read one metric. A malformed one has its error in ``problem``."""
+    """Read one metric. A malformed one has its error in ``problem``; one of an unknown type has no source."""
     try:
         source = get_metric_source(spec, options)
     except InputError as error:
@@ -309,7 +309,8 @@ _get_transition_time = attrgetter("last_transition_time")
 def _read_condition_columns(hpas: Sequence[HorizontalPodAutoscaler]) -> ConditionColumns:
     """Return the status conditions of HPAs as columns.
 
-    Conditions of other types than :data:`CONDITION_TYPES` are left out.
+    Conditions of other types than :data:`CONDITION_TYPES` are left out; of several of one type the last counts. Raises
+    ValueError for a malformed transition time.
     """
     n = len(hpas)
     lists = [hpa.status.conditions or () for hpa in hpas]
@@ -365,7 +366,10 @@ def _read_scales(
     targets: TargetReferences,
     before: ScaleColumns | None = None,
 ) -> ScaleColumns:
-    """Return the scale of every target; a scale that is the same object as in ``before`` is not read again."""
+    """Return the scale of every target.
+
+    A scale that is the same object as in ``before`` is not read again, unless some scale in ``before`` was unreadable.
+    """
     inputs = _collect_scales(scales, hpas, keys, targets)
     if before is None or before.problems:
         return _read_scale_rows(inputs, range(len(hpas)), hpas, targets)
@@ -696,8 +700,8 @@ class BatchSelectors:
     ) -> Sequence[HPAState]:
         """Return ``plain_states`` (states without histories) as they are after the decisions.
 
-        A decided HPA has its current selector, and a write that has been observed is dropped. ``undecided`` rows do
-        not change.
+        A decided HPA that needs metrics has its current selector, except in the legacy controller, and a write that has
+        been observed is dropped. ``undecided`` rows do not change.
         """
         if not undecided and len(self._known_states) > 1 and plain_states is self._known_states[1]:
             return plain_states

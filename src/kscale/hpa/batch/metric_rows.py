@@ -292,7 +292,10 @@ class CalculatorInputsBuilder:
     # -- one by one --------------------------------------------------------------------------------------------------
 
     def _request_metric(self, number: int) -> None:
-        """Request and store the values of all rows of template ``number`` one by one, or mark the rows as failed."""
+        """Request and store the values of all rows of template ``number`` one by one, or mark the rows as failed.
+
+        A malformed metric and a response that cannot be read are also recorded in ``problems``.
+        """
         metric, rows = self.templates[number], np.flatnonzero(self.template == number)
         if metric.source is None or metric.target is None or metric.selector is None:
             self.failure[rows] = 1

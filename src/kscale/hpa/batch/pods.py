@@ -175,7 +175,7 @@ class ListedPods:
         self.rows = np.arange(len(pods), dtype=np.int64)
 
     def select(self, selections: Selections, before: SelectedPods | None = None) -> SelectedPods:
-        """Select the pods of each (namespace, selector) pair; ``before`` is not used."""
+        """Select the pods of each (namespace, selector) pair, in the order of the list; ``before`` is not used."""
         del before  # a list does not tell what changed
         by_namespace: dict[str, list[int]] = defaultdict(list)
         by_label: dict[tuple[str, str, str], list[int]] = defaultdict(list)
@@ -572,7 +572,10 @@ class JoinedUsage:
         return SelectionSamples(samples, np.cumsum(count) - count, extra_count, extra_sum)
 
     def answer(self, pods: SelectedPods, group: int, query: GetMetric) -> PodMetricsList | MetricValueList:
-        """Build the API's response to a query for one selection (``group``) as objects."""
+        """Build the API's response to a query for one selection (``group``) as objects.
+
+        This is the usage of its pods for the resource API, else their values of the metric.
+        """
         item = self.item[pods.ends[group] : pods.ends[group + 1]]
         rows = sorted([*item[item >= 0].tolist(), *self.others.get(group, ())])
         items = [self.usage.item(row) for row in rows]

@@ -225,7 +225,11 @@ class _BatchReconcile:
         self.slow_after = self.slow_after if self.within is None else self.within
 
     def run(self) -> Steps[BatchResult]:
-        """Run the batch from its requests to its result."""
+        """Run the batch from its requests to its result.
+
+        Scales and metrics are requested, the objects refreshed, and all HPAs decided in columns. Then scales are
+        written, and after them statuses, namespace by namespace. HPAs for which the time is over stay unfinished.
+        """
         max_parallel = self.options.workers
         self.scales = yield from request_scales_steps(
             self.progress, self.hpas, self.keys, self.scales, self.mapper, max_parallel, self.within, self.took
@@ -298,8 +302,8 @@ class _BatchReconcile:
     def _restart_with(self, current: CurrentObjects) -> None:
         """Prepare the batch again from the current objects.
 
-        An HPA is left for the next batch if it was replaced by another object, has no known scale any more, or needs a
-        response that was not requested.
+        An HPA that no longer exists is dropped. One is left for the next batch if it was replaced by another object,
+        has no known scale any more, or needs a response that was not requested.
         """
         removed, postponed = set(), set()
         hpas = list(self.hpas)
@@ -360,7 +364,10 @@ class _BatchReconcile:
     # -- one by one --------------------------------------------------------------------------------------------------
 
     def _find_repeated_rows(self) -> list[CachedDecision | None]:
-        """Return for each row the cached decision of the last batch if its result is the same now, else None."""
+        """Return for each row the cached decision of the last batch if its result is the same now, else None.
+
+        Decisions of which only metric values changed are put into ``concluded``.
+        """
         before = self.before
         if before is None or not before.rows or self.keys != before.prepared.objects.keys:
             return [None] * len(self.hpas)
@@ -397,7 +404,8 @@ class _BatchReconcile:
     def _start_run(self, row: int) -> ReconcileRun:
         """Start the step machine of one HPA and run it until it needs an action.
 
-        The machine of an HPA whose replicas change does not run yet.
+        A machine whose HPA changes its replicas, or has a known decision whose status must be written, does not run
+        yet. A known decision without a change of replicas is cached in ``rows``.
         """
         known, hpa = self._get_precomputed_decision(row), self.hpas[row]
         rescales = self.rescales[row]
@@ -603,7 +611,10 @@ class _BatchReconcile:
         return written, changed, unfinished
 
     def _build_batch_result(self, runs: Sequence[ReconcileRun]) -> BatchResult:
-        """Build the result of the batch from the HPAs that ran."""
+        """Build the result of the batch from the HPAs that ran; those without a run are unchanged, and count as done.
+
+        ``rows`` of HPAs that are unfinished or failed become None.
+        """
         histories, plain_states = self.decisions.memory.histories, self.inputs.plain_states
         others: dict[int, HPAState] = {}
         done, unfinished, late, removed = [], [], [], []

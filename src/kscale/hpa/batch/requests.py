@@ -132,7 +132,7 @@ class MetricLists:
         return self._add_usage(items if isinstance(items, PodUsage) else PodUsage.of(items))
 
     def _add_usage(self, usage: PodUsage) -> list[str]:
-        """Add columns of usage and return descriptions of items whose pod is already present."""
+        """Add columns of usage and return descriptions of items whose pod is already present. All items are kept."""
         again = []
         seen = self._seen if self._seen is not None else set(self._parts[0].keys)
         self._seen = seen
@@ -311,7 +311,10 @@ class MetricLists:
         return self._labels
 
     def _iterate_external_values(self, query: GetMetric) -> Iterator[ExternalMetricValue]:
-        """Yield the values that a server would return, including values without labels for any selector."""
+        """Yield the values that a server would return, including values without labels for any selector.
+
+        If :meth:`add_external_answer` was called for the query, only the values passed there.
+        """
         response = self._answered.get((query.namespace, query.metric, query.metric_selector))
         if response is not None:
             yield from response

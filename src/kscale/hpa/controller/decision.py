@@ -231,7 +231,7 @@ _USUAL_STATUS: Final = {"AbleToScale": "True", "ScalingActive": "True", "Scaling
 
 
 def explain_decision(decision: HPADecision) -> str:
-    """Explain a decision in one line: replicas, the decisive metric, all proposals, limits, conditions and warnings."""
+    """Explain a decision in one line: replicas, decisive metric, proposals, limits, unusual conditions and warnings."""
     current = "?" if decision.current_replicas is None else f"{decision.current_replicas:,}"
     if decision.desired_replicas is None:
         parts = [f"stays at {current}, not decided: {decision.error or decision.decided_by}"]
@@ -341,7 +341,10 @@ def _describe_policy(hpa: HorizontalPodAutoscaler, limited: str) -> str:
 def _build_metric_detail(
     spec: MetricSpec, metric: CalculatedReplicas | MetricError, tolerances: Tolerances, scale: Scale
 ) -> MetricDetail:
-    """Build the explanation of one metric. ``metric``: the calculator's result or an error."""
+    """Build the explanation of one metric, with at most 1,000 names of pods per group.
+
+    ``metric``: the calculator's result or an error.
+    """
     name, target, resource = _get_metric_names(spec)
     replicas, error = (metric.replicas, metric.error) if isinstance(metric, MetricError) else (metric, None)
     wanted = _format_target(target)

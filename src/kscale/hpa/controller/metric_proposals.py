@@ -107,7 +107,7 @@ class RESTMetricsClient:
     ) -> StepsOf[GetMetric, PodSamples]:
         """Request a custom metric by the pod that it describes; for a repeated pod name the last value counts.
 
-        Raises :class:`MetricsError` for an error and for an empty response.
+        Raises :class:`MetricsError` for an error and for an empty response, and ValueError for a malformed time.
         """
         query = GetMetric(
             api="custom",
@@ -129,7 +129,7 @@ class RESTMetricsClient:
     ) -> StepsOf[GetMetric, tuple[int, Moment]]:
         """Request a custom metric of one object. Returns its value in thousandths, and its time.
 
-        Raises :class:`MetricsError` unless there is one value.
+        Raises :class:`MetricsError` unless there is one value, and ValueError for a malformed time.
         """
         query = build_object_request(metric, namespace, described, metric_selector)
         outcome = yield from self._progress.act(query)
@@ -456,7 +456,10 @@ def get_resource_target(target: MetricTarget) -> tuple[str, int | None]:
 
 
 def get_value_target(source: ObjectMetricSource | ExternalMetricSource) -> tuple[str, int | None]:
-    """Return the calculator mode and the target (milli-units, None if unset) of an Object or External metric."""
+    """Return the calculator mode and the target (milli-units, None if unset) of an Object or External metric.
+
+    The target of an Object metric must be set in the field that the target's type names.
+    """
     wanted = source.target
     if isinstance(source, ExternalMetricSource):
         if wanted.average_value is not None:
@@ -559,7 +562,8 @@ def _choose_largest_proposal(
 ) -> CombinedProposal:
     """Choose the largest proposal, unless too many metrics failed, and set ScalingActive.
 
-    ``current``: replicas of the scale. With failed metrics, a proposal below ``current`` is refused.
+    ``current``: replicas of the scale. With failed metrics, a proposal below ``current`` is refused, except by the
+    legacy controller. Without any metric, the decision is refused and the condition stays.
     """
     best, best_name = 0, ""
     failed: list[MetricError] = []

@@ -279,7 +279,10 @@ class ReconcileMachine:
     reason: str = ""
 
     def run(self, mapper: RESTMapper, seen_version: str | None) -> ReconcileSteps:
-        """Reconcile an HPA that exists (upstream's ``reconcileKey``)."""
+        """Reconcile an HPA that exists (upstream's ``reconcileKey``).
+
+        Nothing is done for an object that is older than this controller's last write; the result is then stale.
+        """
         if error := self._check_version(seen_version):
             yield from self.context.progress.observe(Observation(name=STALE_SYNC_SKIPS, labels=_RESOURCE_LABELS))
             return self.build_result(error, stale=True)

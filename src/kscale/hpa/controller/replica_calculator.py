@@ -188,7 +188,8 @@ def get_pod_request(pod: Any, container: str, resource: str, options: HPAOptions
     """Return the request of one pod in milli-units, or an error text if it has none.
 
     An empty ``container`` means the pod-level request if there is any, else the sum of all containers and sidecars,
-    wrapped to 64 bits. The legacy profile ignores sidecars.
+    wrapped to 64 bits. The legacy profile ignores sidecars, and a container that the pod lacks has a request of 0 in
+    it.
     """
     spec = pod.spec
     level = options.gates["PodLevelResources"]

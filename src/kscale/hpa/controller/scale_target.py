@@ -124,7 +124,8 @@ def check_selector(
     """Register the selector of the target, and check that no other HPA selects its pods.
 
     Returns the error, or an empty text; an invalid, missing or ambiguous selector also sets the condition and emits an
-    event. ``alone``: it is already known that no other HPA selects the pods, so they are not listed.
+    event. ``alone``: it is already known that no other HPA selects the pods, so they are not listed. The legacy profile
+    only parses the selector.
     """
     if not text:
         yield from context.warn("SelectorRequired", "selector is required")
@@ -189,8 +190,8 @@ def find_scale(
 ) -> StepsOf[GetScale | WriteStatus | Emit, TargetScale | NoScale]:
     """Request the target's scale from the resources that serve the target's kind, until one has a scale.
 
-    Returns NoScale, after setting the condition and emitting an event, if the reference is invalid, its kind is
-    unknown, or no resource has a scale (with the first error).
+    Returns NoScale, after setting the condition, emitting an event and writing the status, if the reference is invalid,
+    its kind is unknown, or no resource has a scale (with the first error).
     """
     reference, namespace = context.hpa.spec.scale_target_ref, context.hpa.metadata.namespace
     try:

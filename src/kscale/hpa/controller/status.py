@@ -85,7 +85,7 @@ def find_condition(conditions: Conditions | None, type_: str) -> HorizontalPodAu
 def put_condition(
     conditions: list[HorizontalPodAutoscalerCondition], type_: str, status: bool, reason: str, message: str, now: Moment
 ) -> None:
-    """Set a condition in a list. Its time becomes ``now`` if its status changes."""
+    """Set a condition in a list. Its time becomes ``now`` if it is new or its status changes."""
     old, text = find_condition(conditions, type_), "True" if status else "False"
     is_same = old is not None and old.status == text
     new = HorizontalPodAutoscalerCondition(
@@ -190,7 +190,10 @@ class ReconcileContext:
         return _normalize_status(self.status) != _normalize_status(self.hpa.status)
 
     def write_status(self) -> StepsOf[WriteStatus | Emit, str]:
-        """Write the status if it changed. Returns the error message; empty on success or if nothing changed."""
+        """Write the status if it changed. Returns the error message; empty on success or if nothing changed.
+
+        A failure is also a Warning event.
+        """
         if not self.has_news():
             return ""
         written = msgspec.structs.replace(self.hpa, status=self.status)

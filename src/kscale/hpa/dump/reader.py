@@ -281,7 +281,10 @@ class _DumpReader:
         return scanned.without_items()
 
     def take(self, record: RawObject | Problem | PodRun, scope: MetricsScope | None) -> None:
-        """Add the next record of a source. ``scope``: whose external metrics it has, if known."""
+        """Add the next record of a source. ``scope``: whose external metrics it has, if known.
+
+        Pods, usage and v2 HPAs are collected first, and external metrics kept until the end.
+        """
         dump = self.dump
         if isinstance(record, Problem):
             dump.total += 1
@@ -397,7 +400,7 @@ class _DumpReader:
         return messages
 
     def _add_documents(self, documents: Mapping[int, RawObject | PodRun]) -> dict[int, _Messages]:
-        """Add pods that are single documents (``documents``, by number), as columns if all can be decoded.
+        """Add pods that are single documents (``documents``, by number), as columns if several can all be decoded.
 
         Returns (problems, duplicates) by the number of the document.
         """
@@ -489,8 +492,8 @@ class _DumpReader:
     def _add(self, record: RawObject, group: str, scope: MetricsScope | None) -> None:
         """Add one object (``record``): pod, metric, HPA, ScaledObject, CustomResourceDefinition or scale target.
 
-        ``group``: its API group; ``scope``: whose external metrics the list has, if known. Raises ``InputError`` if the
-        object cannot be read.
+        Kinds that decisions do not read are only counted. ``group``: its API group; ``scope``: whose external metrics
+        the list has, if known. Raises ``InputError`` if the object cannot be read.
         """
         kind = record.kind
         if record.empty:
@@ -672,7 +675,10 @@ class _DumpReader:
             raise InputError(problems)
 
     def _check_scaled_objects(self) -> dict[str, list[str]]:
-        """Return the errors of KEDA's webhook as texts, by the ScaledObject's ``namespace/name``."""
+        """Return the errors of KEDA's webhook as texts, by the ScaledObject's ``namespace/name``.
+
+        Each is checked against the HPAs, the targets that can be read, and the ScaledObjects before it.
+        """
         if not self.dump.scaled_objects:
             return {}
         webhook = KEDAWebhook(self.dump.hpas.values())

@@ -102,7 +102,7 @@ class PodOwners:
     def _count_batch(
         self, selected: Sequence[tuple[HorizontalPodAutoscaler, str]], selections: PodSelections
     ) -> list[Counter[str]]:
-        """Count by owner the pods of some HPAs; see :meth:`count`."""
+        """Count by owner the pods of some HPAs, without failed pods and those being deleted; see :meth:`count`."""
         owners = [Counter[str]() for _ in selected]
         pods = selections.pods
         is_counted = (pods.deleted == ZERO_TIME) & (pods.phase != PHASES.index("Failed"))
@@ -337,7 +337,8 @@ def _count_shared_pods(
 ) -> list[dict[str, int]]:
     """Return each HPA's number of selected pods by owner, with the HPA's target first.
 
-    Empty for an HPA whose pods, as far as their owners are known, all belong to its target.
+    Empty for an HPA whose pods, as far as their owners are known, all belong to its target, and for one without a
+    scale, a selector or a metric that depends on pods.
     """
     shared: list[dict[str, int]] = [{} for _ in hpas]
     selected = []

@@ -82,7 +82,10 @@ class VpaIndex:
         return f"<VpaIndex: {len(self)} VPAs with a target>"
 
     def apply(self, vpa: VerticalPodAutoscaler) -> None:
-        """Add a VPA, or replace the one of the same namespace and name. A VPA without a target is not indexed."""
+        """Add a VPA, or replace the one of the same namespace and name.
+
+        A VPA without a target is not indexed; its former version is removed.
+        """
         key, target = (vpa.namespace, vpa.name), vpa.spec.target_ref
         place = None if target is None else (vpa.namespace, target.kind, target.name)
         if self._target_of.get(key) != place:
@@ -114,7 +117,8 @@ class VpaIndex:
         """Find the strongest VPA that targets the pod's topmost controller; None if there is none.
 
         VPAs in mode Off count only with a startup boost. Unknown scales are requested through ``progress``.
-        ``diagnostics`` receives what upstream logs if it finds no controller or selector.
+        ``diagnostics`` receives what upstream logs if it finds no controller or selector. Raises InputError if several
+        VPAs match and the creation time of one is malformed.
         """
         owner = get_pod_owner(pod)
         if owner is None:
@@ -228,7 +232,7 @@ def admit_pod(
     vpas : VpaIndex or iterable of VerticalPodAutoscaler
         An index, or VPAs to index.
     namespace : str
-        Namespace of the request, if the pod has none.
+        Namespace of the request; it replaces that of a pod without a name, as upstream does, and is otherwise ignored.
     controllers : Controllers, optional
         Controllers of pods. :func:`~kscale.vpa.read_controllers` returns those of a dump, including owners of custom
         kinds. Default: none.
@@ -240,12 +244,14 @@ def admit_pod(
     Returns
     -------
     PodAdmission
-        Patches and messages.
+        Patches and messages. A pod that cannot be read is an error of the result.
 
     Raises
     ------
     ScaleNeededError
         If ``controllers`` lacks a scale that must be requested (:func:`admit_pod_steps` requests it).
+    InputError
+        If several VPAs match the pod, and the creation time of one is malformed.
     """
     steps = admit_pod_steps(
         pod,
@@ -324,9 +330,10 @@ def patch_pod(
 def _build_resource_patches(
     pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: LimitRangeLookup | None, options: AdmissionOptions
 ) -> tuple[list[PatchOperation], list[str]]:
-    """Return the patches of all containers' resources, and diagnostics.
+    """Return the patches of the containers' resources and of the annotation about them, and diagnostics.
 
-    Raises ProviderError if the resources cannot be computed, and BoostError if a boost cannot be.
+    In update mode Off boosts count, recommendations do not. With the boost's gate, containers whose policy is Off get
+    no patches. Raises ProviderError if the resources cannot be computed, and BoostError if a boost cannot be.
     """
     try:
         wanted, notes, diagnostics = recommend_container_resources(pod, vpa, limit_ranges)
@@ -367,6 +374,7 @@ def _build_container_patches(
 ) -> tuple[list[PatchOperation], str]:
     """Return the patches of container ``index``, and the text of the annotation.
 
+    A container without requests and limits gets a patch that adds empty resources, even if nothing is ``wanted``.
     ``current``: its (requests, limits). ``notes``: on the recommendation, for the text.
     """
     requests, limits = current

@@ -247,9 +247,10 @@ def read_review(
 ) -> PodReview | ReviewResult:
     """Read a review.
 
-    Returns the pod to review, or the finished result of a review that needs no VPA: the review of a VPA, or of an
-    invalid object. A pod with more than ``max_containers`` containers (with init containers; None: no limit) is allowed
-    as it is, and the result's ``messages`` say so.
+    Returns the pod to review (of an invalid pod, or one that is not v1, the admission that leaves it as it is), or the
+    finished result if ``body`` is the review of a VPA or of another kind, or is no review that can be read. A pod with
+    more than ``max_containers`` containers (with init containers; None: no limit) is allowed as it is, and the result's
+    ``messages`` say so.
     """
     usual = _read_usual(body) if max_containers is None else None
     if usual is not None:

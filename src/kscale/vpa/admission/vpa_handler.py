@@ -133,7 +133,8 @@ def admit_vpa(
     Returns
     -------
     VpaAdmission
-        Errors, warnings and patches. An object that cannot be read is an error of the result.
+        Errors, warnings, and the patch that sets update mode Recreate in a valid VPA without an update policy. An
+        object that cannot be read is an error of the result.
     """
     options = options or AdmissionOptions()
     updates = operation == "UPDATE" if operation else old is not None
@@ -175,7 +176,10 @@ class _AllowedFeatures(msgspec.Struct, frozen=True):
 
 
 def _find_allowed_features(old: VerticalPodAutoscaler | None, options: AdmissionOptions) -> _AllowedFeatures:
-    """Find the alpha features that may be used: by the gates, or because ``old`` uses them."""
+    """Find the alpha features that may be used: by the gates, or because ``old`` uses them.
+
+    Also its controlled resources.
+    """
     gates = options.feature_gates
     old = old or VerticalPodAutoscaler()
     policy = old.spec.update_policy

@@ -192,7 +192,7 @@ class RecommendationReport(Record, frozen=True):
 
 
 def _explain_container(item: ContainerAdvice, report: RecommendationReport) -> str:
-    """Explain the targets of one container, its samples and its VPA in one text."""
+    """Explain the targets of one container, its samples, its VPA and its notes in one text."""
     parts = []
     burstable = report.quality == "burstable"
     for resource, advice in ((CPU, item.cpu), (MEMORY, item.memory)):
@@ -325,8 +325,8 @@ def _format_amounts(millicores: int | None, size: int | None) -> dict[str, str]:
 def build_vpa(advice: Sequence[ContainerAdvice], own: VerticalPodAutoscaler | None = None) -> dict[str, Any] | None:
     """Build a VerticalPodAutoscaler with the advice for one workload's containers in its status; None without advice.
 
-    ``own``: the workload's VPA in the cluster, whose spec is kept, so that applying the object does not disable it.
-    Without one the object has update mode Off.
+    ``advice``: at least one entry; those without a target are left out. ``own``: the workload's VPA in the cluster,
+    whose spec is kept, so that applying the object does not disable it. Without one the object has update mode Off.
     """
     first = advice[0]
     kind, _, name = first.workload.partition("/")
@@ -359,7 +359,8 @@ def build_vpa(advice: Sequence[ContainerAdvice], own: VerticalPodAutoscaler | No
 def build_patch(advice: Sequence[ContainerAdvice]) -> dict[str, Any] | None:
     """Build a strategic merge patch with the requests and matching limits of one workload's containers.
 
-    None without advice, and for a custom kind, whose lists would be replaced instead of merged.
+    ``advice``: at least one entry; those without amounts to patch are left out. None if no entry is left, and for a
+    custom kind, whose lists would be replaced instead of merged.
     """
     if advice[0].workload.partition("/")[0] not in WELL_KNOWN_KINDS:
         return None

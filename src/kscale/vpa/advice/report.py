@@ -138,7 +138,10 @@ class AdviceBuilder:
         )
 
     def _advise_workload(self, item: Workload, now: Moment) -> Iterable[ContainerAdvice]:
-        """Yield the advice for each container of the workload ``item``."""
+        """Yield the advice for each container of the workload ``item``, with a patch that fits the limit ranges.
+
+        Notes say where a limit range or the container's limit changes what is advised.
+        """
         recommendation = self._recommended.get((item.vpa.namespace, item.vpa.name))
         items = recommendation.container_recommendations if recommendation is not None else ()
         recommended = {one.container_name: one for one in items}
@@ -163,7 +166,11 @@ class AdviceBuilder:
             yield advice
 
     def _collect_usage(self, item: Workload, now: Moment) -> _WorkloadUsage:
-        """Return which data the recommender has about the containers of the workload ``item`` at the time ``now``."""
+        """Return the data that the recommender has about the workload ``item`` at the time ``now``.
+
+        These are the number of CPU samples by container, the containers with memory data, and the containers whose
+        samples are all too old.
+        """
         state = self._feed.state
         store, vpa = state.store, state.vpas[item.vpa.namespace, item.vpa.name]
         counts: Counter[str] = Counter()
@@ -372,8 +379,8 @@ def _fit_to_limit_ranges(
 ) -> dict[str, ResourceList]:
     """Return the requests by container, fitted to the namespace's limit ranges as upstream's admission does.
 
-    ``targets``: the advised requests by container. The result lacks containers without advice, unless a limit range for
-    whole pods changes them.
+    ``targets``: the advised requests by container, which are returned as they are if the limit range for pods cannot be
+    read. The result lacks containers without advice, unless a limit range for whole pods changes them.
     """
     recommendation = RecommendedPodResources(
         container_recommendations=[
@@ -398,8 +405,9 @@ def _build_patch_amounts(
     """Build the requests and limits of a container in a workload's template that an API server accepts, as upstream's
     admission sets them.
 
-    ``requests``: the advised ones, fitted to the limit ranges. Limits are those of ``advised``, otherwise they keep
-    their ratio to requests. If the VPA controls requests only, no limits are set, and a request is at most its limit.
+    ``requests``: the advised ones, fitted to the limit ranges. Limits are those of ``advised``, raised to the request,
+    otherwise they keep their ratio to requests. If the VPA controls requests only, no limits are set, and a request is
+    at most its limit.
     """
     resources = item.containers[name].resources
     try:
@@ -476,7 +484,7 @@ def recommend(
     strategy : Strategy, optional
         Default: upstream's recommender.
     now : datetime or Moment, optional
-        Moment of the recommendation. Default: the newest sample.
+        Moment of the recommendation. Default: that of the newest sample or OOM kill.
     checkpoints : sequence of VerticalPodAutoscalerCheckpoint
         Checkpoints to load as well.
     namespaces, kinds : collection of str

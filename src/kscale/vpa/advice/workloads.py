@@ -145,7 +145,8 @@ class Workloads:
     def _group_vpas_by_target(self, vpas: Iterable[VerticalPodAutoscaler]) -> dict[WorkloadKey, VerticalPodAutoscaler]:
         """Return the strongest VPA of each target by its (namespace, kind, name); others are counted in ``skipped``.
 
-        VPAs without a target or of another recommender are left out and counted, too.
+        VPAs without a target, and those that this recommender does not manage, are left out and counted, too. Raises
+        InputError if several VPAs have one target and the creation time of one is malformed.
         """
         by_target: dict[WorkloadKey, VerticalPodAutoscaler] = {}
         for vpa in vpas:
@@ -231,7 +232,8 @@ class Workloads:
     def _add_pod(self, pod: Pod) -> None:
         """Add a running or finished pod to its workload; a pending pod is only mapped to its workload.
 
-        A running pod without a workload is counted in ``skipped``; one whose owner cannot be resolved gets a text in
+        A workload of a custom kind is added for its first pod, and the pod's containers that are new to its workload. A
+        running pod without a workload is counted in ``skipped``; one whose owner cannot be resolved gets a text in
         ``unresolved``.
         """
         live = pod.status.phase not in _FINISHED_PHASES and pod.status.phase != "Pending"
@@ -260,9 +262,9 @@ class Workloads:
     def owner_of_gone(self, namespace: str, pod: str, named: str = "") -> Workload | None:
         """Return the workload of a deleted pod; None if it is unknown.
 
-        ``named``: the workload or controller that the usage names, as ``Kind/name`` or name. Without it, the part of
-        the pod's name before the suffix is looked up among the dump's controllers, whose owners are followed. A deleted
-        ReplicaSet, or Job of a CronJob, is recognized by its name.
+        ``named``: the workload or controller that the usage names, as ``Kind/name`` or name. Without it, or if the dump
+        lacks it, the part of the pod's name before the suffix is looked up among the dump's controllers, whose owners
+        are followed. A deleted ReplicaSet, or Job of a CronJob, is recognized by its name.
         """
         if named:
             kind, _, name = named.rpartition("/")
@@ -384,8 +386,8 @@ class UsageFeed:
     ) -> Workload | None:
         """Find the workload of a pod: by the dump's objects, then by labels (unless ``named``), then by name.
 
-        None if it is unknown. The first result for a pod is cached and counted. See :meth:`Workloads.owner_of_gone` for
-        ``named``.
+        None if it is unknown. The first result for a pod is cached, and counted unless it is a workload that was not
+        selected. See :meth:`Workloads.owner_of_gone` for ``named``.
         """
         known = self.workloads.pod_owner.get((namespace, pod))
         if known is not None:
@@ -429,7 +431,7 @@ class UsageFeed:
         return _SeriesDestination(owner, container=key.container, slot=find_slot(self.state, name, 0))
 
     def _resolve_destinations(self, batch: UsageBatch) -> None:
-        """Find the destinations of a batch's series; a key that an earlier batch had is not resolved again."""
+        """Find the destinations of a batch's series. Without labels, keys of earlier batches are not resolved again."""
         if batch.labels or batch.keys is not self._keys:
             self.settle()
             self._keys, self._places = batch.keys, []
@@ -450,7 +452,10 @@ class UsageFeed:
             self._finite = {kind: np.concatenate([counts[:done], more]) for kind, counts in self._finite.items()}
 
     def add(self, batch: UsageBatch) -> None:
-        """Add a batch of usage samples to the workloads of its containers, and count what happened to them."""
+        """Add a batch of usage samples to the workloads of its containers, and count what happened to them.
+
+        A batch that is not in order is sorted by time first. Warnings of the source are counted, too.
+        """
         self.counts.update(f"warnings of the source: {text}" for text in batch.warnings)
         if not len(batch):
             return
@@ -490,7 +495,8 @@ class UsageFeed:
         """Return the usual end of samples (epoch nanoseconds), and the containers with samples that are much later.
 
         The usual end is that of most samples and of most containers. Samples are much later if they are more than
-        ``far`` nanoseconds after it; None if the newest sample is not. Containers are ``namespace/pod/name``.
+        ``far`` nanoseconds after it; None if the newest sample is not, or if there are fewer than two moments.
+        Containers are ``namespace/pod/name``.
         """
         store = self.state.store
         last = np.maximum(store.last_cpu, store.last_memory)
@@ -530,7 +536,7 @@ class UsageFeed:
     def _store_samples(
         self, keys: Sequence[SeriesKey], series: npt.NDArray[np.int32], cpu: _Floats | None, memory: _Floats | None
     ) -> None:
-        """Store the samples in ``usage``, for strategies that need them."""
+        """Append the finite samples of selected workloads to ``usage``, negative ones as 0."""
         by_series = np.argsort(series, kind="stable")
         bounds = np.searchsorted(series[by_series], np.arange(len(keys) + 1))
         for i in np.flatnonzero(np.diff(bounds)).tolist():
@@ -587,7 +593,10 @@ def _sort_by_time(history: Iterable[UsageBatch], rows: int) -> Iterator[UsageBat
 
 
 def _sort_resource_by_time(history: Iterable[UsageBatch], rows: int, memory: bool) -> Iterator[UsageBatch]:
-    """Yield the samples of CPU, or of ``memory``, sorted by time. ``rows``: number of rows of the history."""
+    """Yield the samples of CPU, or of ``memory``, sorted by time, in batches; equal times stay in their order.
+
+    Batches that lack the resource are skipped. ``rows``: number of rows of the history.
+    """
     numbers: dict[tuple[object, ...], int] = {}
     keys: list[SeriesKey] = []
     workloads: list[str] = []

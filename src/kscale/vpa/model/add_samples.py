@@ -259,7 +259,10 @@ class _ResolvedContainers:
         self.placement_version = state.placement_version
 
     def _resolve(self, state: RecommenderState, name: ContainerName, index: int, now: Moment) -> None:
-        """Set slot and aggregate of the container ``name`` at ``index``, or why its samples are rejected or dropped."""
+        """Set slot and aggregate of the container ``name`` at ``index``, or why its samples are rejected or dropped.
+
+        A known container without an aggregate gets a new one, created at ``now``.
+        """
         namespace, pod_name, container = name
         pod = state.pods.get((namespace, pod_name))
         if pod is None:
@@ -337,7 +340,10 @@ class _SampleAdder:
         kind: _Uint8Array | int,
         where: Any,
     ) -> None:
-        """Add memory samples and OOMs; ``status`` receives the result of each: 0 if it was accepted."""
+        """Add memory samples and OOMs, and schedule their comparison with recommendations.
+
+        ``status`` receives the result of each: 0 if it was accepted.
+        """
         store, threads = self._state.store, self._state.threads
         oom: _Uint8Array | None = None
         if not isinstance(kind, int):

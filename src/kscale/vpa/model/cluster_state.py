@@ -337,7 +337,7 @@ class RecommenderState:
             pod.init_containers = names
 
     def delete_pod(self, key: PodKey) -> None:
-        """Delete a pod if it exists (upstream's ``DeletePod``)."""
+        """Delete a pod if it exists (upstream's ``DeletePod``). The aggregates of its labels stay."""
         pod = self.pods.pop(key, None)
         if pod is None:
             return

@@ -343,7 +343,7 @@ class Histogram:
     def equals(self, other: Histogram) -> bool:
         """Check whether two histograms are equal, weights with a tolerance of 1e-15.
 
-        Options, range, half life and reference must be equal. Totals may differ.
+        Both must have the same options object; range, half life and reference must be equal. Totals may differ.
         """
         mine, theirs = self.bank, other.bank
         if mine.half_life != theirs.half_life or self.reference_time != other.reference_time:

@@ -99,7 +99,7 @@ def _format_weight(weight: Any) -> str:
 
 
 def _parse_time(text: str | None, field: str) -> int:
-    """Parse a time to nanoseconds since 1970; the zero time for None and for the year 1.
+    """Parse a time to nanoseconds since 1970; the zero time for None and for the first moment of the year 1.
 
     Raises :class:`InputError` for a text that is not a time or is out of range.
     """
@@ -400,8 +400,8 @@ def _store_checkpoints_steps(
     """Store checkpoints (``StoreCheckpoints``), those of several VPAs concurrently.
 
     VPAs that are still fetching history are skipped. After the deadline no VPA is begun, except for the first ones: at
-    least as many VPAs as workers are written. The VPAs are prepared and written batch by batch, so that the prepared
-    checkpoints of few VPAs are in memory.
+    least as many VPAs as workers are written; ``diagnostics`` says so if the deadline has passed at the end. The VPAs
+    are prepared and written batch by batch, so that the prepared checkpoints of few VPAs are in memory.
     """
     ready = [vpa for vpa in state.vpas.values() if not vpa.condition_is_true(FETCHING_HISTORY)]
     ordered = sorted(ready, key=lambda vpa: (vpa.checkpoint_written, vpa.key))
@@ -496,7 +496,7 @@ class _CheckpointWrite(SingleAction):
         return self._continue_steps(outcome)
 
     def _continue_steps(self, outcome: Outcome) -> StepsOf[Patch | Create, None]:
-        """Create the checkpoint if there is none, and write those of the other containers."""
+        """Create the checkpoint if there is none, and write those of the other containers; failures are diagnostics."""
         vpa, progress = self.vpa, Progress(outcome.at)
         while True:
             container, status = self._left.pop(0)

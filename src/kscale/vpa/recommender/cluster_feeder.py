@@ -375,7 +375,7 @@ def _request_usage_steps(
 ) -> StepsOf[GetMetric, list[Usage]]:
     """Request usage from metrics-server or external metrics.
 
-    If a request fails, returns an empty list and adds the error to ``diagnostics``.
+    If a request fails or a response is invalid, returns an empty list and adds the error to ``diagnostics``.
     """
     namespace = state.options.vpa_object_namespace
     response: PodUsage | PodMetricsList | ApiError
@@ -457,7 +457,7 @@ def query_prometheus_steps(
     """Query Prometheus with a timeout in nanoseconds, and observe the request under upstream's metric names.
 
     A request without a status code is not observed. Raises :class:`~kscale.errors.InputError` if the query fails or
-    times out.
+    times out, or its response cannot be read.
     """
     started = progress.now
 
@@ -484,7 +484,10 @@ def _add_history(
     labels: dict[tuple[str, str], LastLabels],
     now: Moment,
 ) -> list[str]:
-    """Add pods, containers and samples of the history to the state. Returns texts on rejected samples."""
+    """Add pods, containers and samples of the history to the state. Returns texts on rejected samples.
+
+    The pods get the phase Unknown, and no labels if ``labels`` lacks them. Pods of ``labels`` are added, too.
+    """
     names: dict[ContainerName, int] = {
         name: i
         for i, name in enumerate(

@@ -251,6 +251,7 @@ class StrategyAdvisor:
     def refresh_steps(self, state: RecommenderState, progress: Progress) -> StepsOf[InBackground | Wait, list[str]]:
         """Start queries that are due in the background, wait for them, and update ``advice``.
 
+        Nothing is started while the labels of pods are being read, or while as many namespaces as allowed are queried.
         The wait takes at most half of ``recommender_interval``. Returns texts of problems since the last call.
         """
         vpas = _group_by_namespace(state)
@@ -286,7 +287,8 @@ class StrategyAdvisor:
     def _query_steps(self, state: RecommenderState, now: Moment) -> StepsOf[Within | Observe | Together, None]:
         """Query the waiting namespaces in parallel, as many at a time as the limit allows.
 
-        Namespaces whose last query failed come last.
+        Namespaces whose last query failed come last. If the labels of pods cannot be read, that is a problem, and no
+        namespace waits any more.
         """
         progress = Progress(now)
         warnings: dict[str, None] = {}
@@ -327,7 +329,11 @@ class StrategyAdvisor:
     def _query_namespace_steps(
         self, state: RecommenderState, labels: _Labels, namespace: str, progress: Progress
     ) -> StepsOf[Within | Observe, None]:
-        """Query the samples of a namespace and update the advice of its VPAs; a failure is recorded."""
+        """Query the samples of a namespace and update the advice of its VPAs; a failure is recorded.
+
+        After a success the next query is due an interval after the start of this one. VPAs that came during the query
+        are left out.
+        """
         used = {vpa: _find_used_containers(state, vpa) for vpa in _group_by_namespace(state).get(namespace, [])}
         warnings: dict[str, None] = {}
         try:
@@ -409,7 +415,7 @@ class StrategyAdvisor:
     def _update_advice(
         self, state: RecommenderState, vpas: list[Vpa], usage: _UsageByVpa, sample_counts: Counter[str]
     ) -> list[str]:
-        """Update the advice of VPAs, and return texts of failures.
+        """Update the advice of VPAs, and return texts of failures. A VPA for which the strategy fails keeps its advice.
 
         ``sample_counts`` receives the number of samples by resource.
         """

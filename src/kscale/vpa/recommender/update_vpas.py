@@ -372,7 +372,10 @@ def _seconds_since_creation(vpa: Vpa, now: Moment) -> list[float]:
 
 
 def _count_objects(state: RecommenderState, tally: ObservationTally) -> None:
-    """Count the observed VPAs in ``tally`` by all combinations of labels of ``vpa_objects_count``, including zeros."""
+    """Count the observed VPAs in ``tally`` by all combinations of labels of ``vpa_objects_count``, including zeros.
+
+    The counts are of now, and are added when the sums are read.
+    """
     counts: Counter[tuple[str | bool, ...]] = Counter(
         (
             vpa.update_mode or "Recreate",

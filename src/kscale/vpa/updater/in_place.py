@@ -118,7 +118,7 @@ def build_in_place_patches(
     """Build the patches of the ``resize`` sub-resource, and those of the pod's annotations.
 
     Containers whose startup boost has expired at ``now`` (nanoseconds) lose the boost and its annotation. Raises
-    :class:`InPlaceError` if the resources cannot be computed, or if nothing would change.
+    :class:`InPlaceError` if the resources cannot be computed, or if there is nothing to set.
     """
     try:
         resize = _build_resize_patches(pod, vpa, limit_ranges, now)
@@ -137,7 +137,7 @@ def build_in_place_patches(
 def _build_resize_patches(
     pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: LimitRangeLookup | None, now: int
 ) -> list[PatchOperation]:
-    """Build the patches of the containers' resources; empty if nothing changes.
+    """Build the patches of the containers' resources, also of amounts that are equal; empty if there is nothing to set.
 
     A container whose boost has expired at ``now`` gets the recommended resources, or its original ones without a
     recommendation. One whose boost goes on stays as it is. Raises BoostError, CappingError or ProviderError if

@@ -140,7 +140,11 @@ def run_legacy_updater(
 
 
 def _find_controlled_pods(pods: Iterable[Pod], vpas: Sequence[VpaWithSelector]) -> list[ControlledPods]:
-    """Find the pods of each VPA by namespace and selector only; the strongest VPA of a pod wins."""
+    """Find the pods of each VPA by namespace and selector only; the strongest VPA of a pod wins.
+
+    VPAs without pods are left out, the others sorted by namespace and name. Raises InputError if several VPAs match a
+    pod and the creation time of one is malformed.
+    """
     index: SelectorIndex[int] = SelectorIndex()
     for i, (vpa, selector) in enumerate(vpas):
         index.add(vpa.namespace, selector, i)
@@ -157,7 +161,10 @@ def _find_controlled_pods(pods: Iterable[Pod], vpas: Sequence[VpaWithSelector]) 
 
 
 def _update_vpa_steps(loop: LoopContext, vpa: VerticalPodAutoscaler, pods: list[Pod]) -> StepsOf[UpdaterAction, None]:
-    """Evict the pods of a VPA that are due. Raises LoopStoppedError if the limiter cannot wait."""
+    """Evict the pods of a VPA that are due, with an event for each. Raises LoopStoppedError if the limiter cannot wait.
+
+    A failed eviction is a diagnostic, and does not end the loop.
+    """
     result, progress, controllers = loop.result, loop.progress, loop.inputs.controllers
     restriction = PodsRestriction(
         _drop_min_replicas(vpa), pods, controllers, loop.options, {}, replica_kinds=_EVICTABLE_KINDS
@@ -197,7 +204,8 @@ def _drop_min_replicas(vpa: VerticalPodAutoscaler) -> VerticalPodAutoscaler:
 def _assess_pod(loop: LoopContext, pod: Pod, vpa: VerticalPodAutoscaler) -> PodPriority:
     """Return the priority of a pod: ``accepted`` if the updater of 2020 would evict it.
 
-    Its ``error`` is set if the recommendation cannot be fitted to the pod.
+    Its ``error`` is set if the recommendation cannot be fitted to the pod. Raises ValueError for a malformed time in
+    the pod's status.
     """
     try:
         fitted = cap_recommendation(vpa, pod, loop.inputs.limit_ranges).recommendation

@@ -240,7 +240,10 @@ class VpaUpdate:
         return resizable
 
     def _sort_by_priority(self, pods: Iterable[Pod]) -> list[PodPriority]:
-        """Return the pods to update, by descending priority (``getPodsUpdateOrder``), and add them to ``chosen``."""
+        """Return the pods to update, by descending priority (``getPodsUpdateOrder``), and add them to ``chosen``.
+
+        Problems of assessed pods are added to the diagnostics; with ``explain`` other pods are recorded as unchanged.
+        """
         loop = self._loop
         assessed = [
             assess_pod(
@@ -300,8 +303,9 @@ class VpaUpdate:
     def _try_in_place(self, pod: Pod, to_evict: list[Pod]) -> StepsOf[UpdaterAction, None]:
         """Decide again on an in-place update of a pod, and resize it unless it has to wait or to be evicted.
 
-        A pod whose resize is stuck or refused is added to ``to_evict``, unless the mode is InPlace. Raises
-        LoopStoppedError if the rate limiter cannot wait.
+        In mode InPlace a pod whose resize goes on or is infeasible is resized, too. A pod whose resize is stuck or
+        refused is added to ``to_evict``, unless the mode is InPlace. Raises LoopStoppedError if the rate limiter cannot
+        wait.
         """
         in_place_only = self._restriction.mode == "InPlace"
         decision = self._decide_in_place(pod)

@@ -432,7 +432,7 @@ def _is_quick_oom(pod: Pod, vpa: VerticalPodAutoscaler, now: int, options: Updat
 
     The container's lifetime and the time since its end must be shorter than the VPA's or the flag's threshold. With the
     profile ``1.8.0`` a kill counts however long ago it was. Containers that the webhook did not observe, or whose
-    policy is Off, are skipped. ``now``: nanoseconds.
+    policy is Off, are skipped. ``now``: nanoseconds. Raises ValueError for a malformed time of a kill.
     """
     policy = vpa.spec.update_policy
     threshold = duration(options.evict_after_oom_threshold)
@@ -489,7 +489,7 @@ def assess_pod(
     Upstream: ``AddPod``. A pod without a recommendation is never accepted; upstream crashes if it exceeds a threshold.
     ``now``: nanoseconds. ``infeasible_attempts``: by pod UID, the recommendation that the pod's node had no room for;
     in mode InPlace, a recommendation that is not lower is not accepted. If the recommendation cannot be fitted to the
-    pod, ``error`` is set.
+    pod, ``error`` is set. Raises ValueError for a malformed time in the pod's status.
     """
     options = options or UpdaterOptions()
     try:
@@ -511,7 +511,7 @@ def _is_due(pod: Pod, priority: PodPriority, now: int, options: UpdaterOptions) 
     """Check whether a pod with this priority needs an update at ``now`` (nanoseconds).
 
     After a quick OOM kill: if any request would change. Outside of the recommended range: yes. Otherwise: if the pod is
-    old enough, and the difference reaches the threshold.
+    old enough, and the difference reaches the threshold. Raises ValueError for a malformed start time.
     """
     if priority.quick_oom:
         return priority.resource_diff != 0

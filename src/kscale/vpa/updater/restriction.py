@@ -170,7 +170,11 @@ class PodsRestriction:
         return self.options.in_place_skip_disruption_budget and self.mode in ("InPlaceOrRecreate", "InPlace")
 
     def _add_group(self, key: PodGroupKey, live: list[Pod], controllers: Controllers) -> None:
-        """Add a group of pods, or record in ``_refused`` why its pods may not be updated."""
+        """Add a group of pods, or record in ``_refused`` why its pods may not be updated.
+
+        Too few live pods are recorded in ``too_few``, too, unless a boost is in progress or resizes ignore the budget:
+        such a group is added. An unknown number of replicas is a diagnostic.
+        """
         policy = self.vpa.spec.update_policy
         own = policy.min_replicas if policy is not None else None
         required = own if own is not None else self.options.min_replicas

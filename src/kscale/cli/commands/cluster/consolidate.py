@@ -90,6 +90,8 @@ def command(
     ------
     typer.BadParameter
         If a duration or a disruption budget is malformed.
+    InputError
+        If the input, the node groups or the catalogue cannot be read.
     """
     from kscale.capacity.consolidation import ConsolidationOptions, consolidate
 

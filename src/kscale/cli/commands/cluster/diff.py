@@ -133,7 +133,7 @@ def _headline(report: ClusterDiff) -> str:
 
 
 def _list_totals(before: ClusterTotals, after: ClusterTotals) -> list[Row]:
-    """Return one row per total, with its value before and after."""
+    """Return one row per total, with its value before and after; the cost only if all nodes of both have a price."""
     rows: list[Row] = [
         _total("nodes", before.nodes, after.nodes),
         _total("pods on nodes", before.pods, after.pods),

@@ -33,9 +33,10 @@ _MIN_ROWS: Final = 3
 
 
 def follow_cluster(source: Clusters, terminal: Terminal, interval: float, view: Callable[[Cluster], View]) -> None:
-    """Show ``view`` of the cluster every ``interval`` seconds until q or Ctrl-C is pressed.
+    """Show ``view`` of the cluster every ``interval`` seconds, and after each key, until q or Ctrl-C is pressed.
 
-    Raises whatever the connection to the API server raises before the first view.
+    While the view is paused it does not change. Raises what the connection to the API server raises before the first
+    view, and later an error that ended the watch (:meth:`ClusterWatch.read`).
     """
     from rich.live import Live
 
@@ -85,7 +86,7 @@ def draw_frame(view: View, status: str, problems: list[str], console: Console) -
     At most three problems are shown, and at least three rows of each table that has as many. Tables without rows are
     left out.
 
-    The last table gets the rows that it needs, up to a third of the screen; the first one gets the rest.
+    Each later table gets the rows that it needs, up to a third of the screen; the first one gets the rest.
     """
     from rich.console import Group
     from rich.text import Text

@@ -42,9 +42,10 @@ def command(
 ) -> Answer | None:
     """Nodes, pending pods with the reason, and what the Cluster Autoscaler would do next.
 
-    On a terminal, a live cluster is watched and the view follows it until q or Ctrl-C; space pauses it. With --once, in
-    a pipe, for a dump and for several contexts, the view is printed once. Nothing is written to the cluster. Scale-down
-    counts since when nodes are unneeded from the start of the command.
+    On a terminal, a live cluster is watched and the view follows it until q or Ctrl-C; space pauses it. With --once,
+    --now or -o, in a pipe, for a dump and for several contexts, the view is printed once, with status 1 if a pod stays
+    pending. Nothing is written to the cluster. Scale-down counts since when nodes are unneeded from the start of the
+    command.
 
     Parameters
     ----------

@@ -311,7 +311,7 @@ _LONGEST_PAUSE: Final = 30.0
 
 
 async def _read_from_server(read: Callable[[], Awaitable[_T]]) -> _T:
-    """Return the result of ``read``, which is called again, after a growing pause, when the server returns an error.
+    """Return the result of ``read``, which is called again, after a growing pause, when server or provider fail.
 
     Raises RequestFailedError if the server does not respond at all.
     """
