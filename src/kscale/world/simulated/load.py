@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -151,18 +151,19 @@ class Signal:
 
     def mean_and_flat(self, begin: Moment, end: Moment) -> tuple[int, Moment]:
         """Return (:meth:`mean` over the interval, :meth:`flat_until` of its begin)."""
-        flat = self.flat_until(begin)
+        first, flat, value = self._flat
+        if not first <= begin < flat:
+            change, value = self._next(begin)
+            flat = LAST_TIME if change is None else change
+            self._flat = begin, flat, value
         if end <= flat and end - begin >= _MILLISECOND:
-            return self._flat[2], flat
+            return value, flat
         low, high = (begin - self.begin) // _MILLISECOND, (end - self.begin) // _MILLISECOND
         return self.get_value(end) if high <= low else (self._sum(high) - self._sum(low)) // (high - low), flat
 
     def flat_until(self, begin: Moment) -> Moment:
         """Return until when the value at ``begin`` stays constant; :data:`LAST_TIME` if it never changes."""
-        if not self._flat[0] <= begin < self._flat[1]:
-            change, value = self._next(begin)
-            self._flat = begin, LAST_TIME if change is None else change, value
-        return self._flat[1]
+        return self.mean_and_flat(begin, begin)[1]
 
     def _next(self, time: Moment) -> tuple[Moment | None, int]:
         """Return (time of the next change, None if there is none; value until then)."""
@@ -267,7 +268,7 @@ def serving_since(pod: Pod) -> str | None:
 _STEP: Final = SECOND
 
 
-class _CachedUsage(NamedTuple):
+class _CachedUsage(msgspec.Struct, frozen=True):
     """Cached usage per ready pod of a workload over any time from ``begin`` to ``end``.
 
     It is valid while ``usage`` and the number of ``ready`` pods stay the same. ``pods``: change counter of pods at the
@@ -341,25 +342,28 @@ class Load:
     def used_by_all(self, begin: Moment, end: Moment) -> dict[Key, dict[str, int]]:
         """Return the usage in milli (:meth:`get_usage`) of each workload by name of the resource or metric."""
         ready_of, result, first = self.pods.count_ready, {}, LAST_TIME
-        pods = self.pods.count
+        pods, steady, queues = self.pods.count, self._steady, self.queues
         for key, usage in self.usage.items():
-            if key in self.queues:
+            if key in queues:
                 result[key] = {name: self.get_usage(key, name, begin, end) or 0 for name in self.names(key)}
                 continue
-            cached = self._steady.get(key)
+            cached = steady.get(key)
             ready = cached.ready if cached is not None and cached.pods == pods else ready_of(key)
             if cached is not None and cached.is_valid(usage, ready, begin, end):
-                result[key], first = cached.used, min(first, cached.end)
-                continue
-            used, until = {}, LAST_TIME
-            for name in sorted(usage) if len(usage) > 1 else usage:
-                entry = usage[name]
-                value, flat = entry.signal.mean_and_flat(begin, end)
-                used[name] = value if entry.per_pod else value // ready if ready else 0
-                until = min(until, flat)
-            result[key], first = used, min(first, until)
-            if end < until or begin < end == until:
-                self._steady[key] = _CachedUsage({**usage}, pods, ready, begin, until, used)
+                used, until = cached.used, cached.end
+            else:
+                used, until = {}, LAST_TIME
+                for name in sorted(usage) if len(usage) > 1 else usage:
+                    entry = usage[name]
+                    value, flat = entry.signal.mean_and_flat(begin, end)
+                    used[name] = value if entry.per_pod else value // ready if ready else 0
+                    if flat < until:
+                        until = flat
+                if end < until or begin < end == until:
+                    steady[key] = _CachedUsage(usage.copy(), pods, ready, begin, until, used)
+            result[key] = used
+            if until < first:
+                first = until
         for key in self.queues:
             if key not in result:
                 result[key] = {name: self.get_usage(key, name, begin, end) or 0 for name in self.names(key)}
