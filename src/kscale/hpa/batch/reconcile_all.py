@@ -59,7 +59,7 @@ from kscale.hpa.batch.precomputed import (
 )
 from kscale.hpa.batch.requests import is_late_response, request_metrics_steps, request_scales_steps
 from kscale.hpa.controller.behavior import StateColumns
-from kscale.hpa.controller.metric_proposals import build_proposals
+from kscale.hpa.controller.metric_proposals import build_metric_statuses
 from kscale.hpa.controller.reconcile import (
     PrecomputedDecision,
     ReconcileResult,
@@ -365,12 +365,12 @@ class _BatchReconcile:
         if before is None or not before.rows or self.keys != before.prepared.objects.keys:
             return [None] * len(self.hpas)
         repeated: list[CachedDecision | None] = [None] * len(self.hpas)
+        scales, resources = self.inputs.scales, self.prepared.hpas.references.resources
         for row, cached in enumerate(before.rows):
-            scale = self.inputs.scales[row]
-            if cached is None or not self.plain[row] or self.rescales[row] or isinstance(scale, ApiError):
+            if cached is None or not self.plain[row] or self.rescales[row]:
                 continue
-            target, hpa = self._get_target(row, scale), self.hpas[row]
-            if cached.concludes(hpa, target, self.replicas[row], self.normalized[row]):
+            hpa = self.hpas[row]
+            if cached.concludes(hpa, scales[row], resources[row][0], self.replicas[row], self.normalized[row]):
                 if self.replicas[row] == cached.replicas:
                     repeated[row] = cached.with_new_metrics(hpa)
                 else:
@@ -389,9 +389,10 @@ class _BatchReconcile:
         cached, hpa = self.concluded.get(row), self.hpas[row]
         if cached is None or not self.options.gates["StaleControllerConsistencyHPA"]:
             return None
-        if all(new[2] == old[2] for new, old in zip(self.replicas[row], cached.replicas, strict=True)):
+        replicas = self.replicas[row]
+        if [new[2] for new in replicas] == [old[2] for old in cached.replicas]:
             return None  # the status may be the same
-        metrics = [each.status for each in build_proposals(hpa, self._get_calculated_replicas(row), self.options)]
+        metrics = build_metric_statuses(hpa, replicas, self.options)
         return _MetricsUpdate(self, row, cached, msgspec.structs.replace(hpa.status, current_metrics=metrics))
 
     def _start_run(self, row: int) -> ReconcileRun:
@@ -578,12 +579,9 @@ class _BatchReconcile:
     def _report_finished_runs(self, runs: Sequence[ReconcileRun]) -> Steps[None]:
         """Emit the events and observations of all HPAs whose reconcile performed no action."""
         yield from self.progress.emit(*[event for run in runs for event in run.events])
-        observations_of_row = {run.row: run.observations for run in runs}
-        all_observations = [
-            observations_of_row.get(row, ()) if known is None else known.observations
-            for row, known in enumerate(self.repeated_rows)
-        ]
-        yield from self.progress.observe(*[run for observations in all_observations for run in observations])
+        known = self.repeated_rows
+        if len(known) > known.count(None) or any(run.observations for run in runs):
+            yield from self.progress.act(Observe(Deferred(partial(_list_finished_observations, known, runs))))
 
     # -- state -------------------------------------------------------------------------------------------------------
 
@@ -606,13 +604,15 @@ class _BatchReconcile:
         """Build the result of the batch from the HPAs that ran."""
         histories, plain_states = self.decisions.memory.histories, self.inputs.plain_states
         others: dict[int, HPAState] = {}
-        done, unfinished, late, removed = [], [], [], []
+        unfinished, late, removed = [], [], []
         problems: dict[str, Exception] = {}
         records = {}
         rows = self.rows
         written, changed, unfinished_updates = self._conclude_updates()
         run_of = {run.row: run for run in runs}
-        for row, key in enumerate(self.keys):
+        left_out = self.deleted | self.unanswered | self.late
+        for row in sorted(left_out.union(run_of, unfinished_updates)):  # others: unchanged, or only new metric values
+            key = self.keys[row]
             if row in self.deleted:
                 removed.append(key)
                 continue
@@ -624,15 +624,11 @@ class _BatchReconcile:
                 late.append(key)
                 continue
             run = run_of.get(row)
-            if run is None and row not in unfinished_updates:  # unchanged, or only metric values have changed
-                done.append(row)
-                continue
             record = None if run is None else run.record
             if run is None or (record is None and run.problem is None):
                 unfinished.append(key)
                 rows[row] = None
                 continue
-            done.append(row)
             if record is None:
                 assert run.problem is not None
                 problems[key] = run.problem
@@ -657,10 +653,14 @@ class _BatchReconcile:
             changed.update((row, state.without_histories()) for row, state in others.items())
         if changed:  # otherwise keep the same list, which the next batch recognizes
             plain_states = [changed.get(row, state) for row, state in enumerate(plain_states)]
+        keys = self.keys
         if unfinished or late or removed:
+            not_done = {*unfinished, *late, *removed}
+            done = [row for row, key in enumerate(keys) if key not in not_done]
             histories, plain_states = histories.take(np.array(done, np.int64)), [plain_states[row] for row in done]
+            keys = [keys[row] for row in done]
         return BatchResult(
-            keys=[self.keys[row] for row in done],
+            keys=keys,
             histories=histories,
             plain_states=plain_states,
             unfinished=unfinished,
@@ -733,6 +733,19 @@ class _MetricsUpdate(SingleAction):
 def _move_outcome(outcome: Outcome, late: int) -> Outcome:
     """Return a copy of the outcome whose time is ``late`` nanoseconds earlier."""
     return msgspec.structs.replace(outcome, at=outcome.at - late) if late else outcome
+
+
+def _list_finished_observations(
+    repeated_rows: Sequence[CachedDecision | None], runs: Sequence[ReconcileRun]
+) -> list[Observation]:
+    """Return the observations of all HPAs whose reconcile performed no action, in the order of their rows.
+
+    ``repeated_rows``: cached decisions of the HPAs whose result is that of the last batch. ``runs``: finished runs of
+    other rows.
+    """
+    of_run = {run.row: run.observations for run in runs}
+    each = (of_run.get(row, ()) if known is None else known.observations for row, known in enumerate(repeated_rows))
+    return [observation for observations in each for observation in observations]
 
 
 def _mark_registered(state: HPAState) -> HPAState:

@@ -52,9 +52,10 @@ class ClusterView:
     def listen(self, kinds: Iterable[str], call: _Told) -> None:
         """Register a function that is called with (kind, changes) when drivers get to see changes of these kinds."""
         for kind in kinds:
-            if kind not in self._calls and not self._lag and kind in NOT_IN_COLUMNS:
-                self._api.listen(kind, partial(self._note_changes, kind))
-            self._calls.setdefault(kind, []).append(call)
+            if not self._lag and kind in NOT_IN_COLUMNS:
+                self._api.listen(kind, partial(call, kind))
+            else:
+                self._calls.setdefault(kind, []).append(call)
 
     def _note_changes(self, kind: str, changes: Changes[Any]) -> None:
         """Apply changes now, or schedule this for the end of the lag."""
