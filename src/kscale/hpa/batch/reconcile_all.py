@@ -62,13 +62,14 @@ from kscale.hpa.controller.behavior import StateColumns
 from kscale.hpa.controller.metric_proposals import build_metric_statuses
 from kscale.hpa.controller.reconcile import (
     PrecomputedDecision,
+    ReconcileMachine,
     ReconcileResult,
     build_reconcile_observations,
-    reconcile,
 )
-from kscale.hpa.controller.replica_calculator import CalculatedReplicas
+from kscale.hpa.controller.replica_calculator import CALCULATION_MODES, CalculatedReplicas, get_error_text
 from kscale.hpa.controller.scale_target import SelectorStore, TargetScale
 from kscale.hpa.controller.state import ControllerState, HPAState, WrittenVersion
+from kscale.hpa.controller.status import ReconcileContext
 from kscale.hpa.options import HPAOptions
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
 from kscale.objects.argument_types import typed
@@ -410,15 +411,10 @@ class _BatchReconcile:
                 out.observations, out.record = list(decision.observations), precomputed.finish_without_writes()
                 out.begun = True
         else:
-            steps = reconcile(
-                hpa,
-                _mark_registered(self.states.get(self.keys[row]) or HPAState()),
-                now=self.at,
-                options=self.options,
-                selectors=self.selectors,
-                mapper=self.mapper,
-                known=known,
-            )
+            state = _mark_registered(self.states.get(self.keys[row]) or HPAState())
+            context = ReconcileContext(hpa, state, hpa.status, self.at, self.options, Progress(self.at))
+            errors = self._list_calculated_errors(row) if known is None else None
+            steps = ReconcileMachine(context, self.selectors, known, calculated=errors).run(self.mapper, None)
             out = ReconcileRun(row, steps, self.at, in_full=known is None and rescales)
             if not rescales:
                 out.advance(None, self._find_known_outcome)
@@ -470,6 +466,22 @@ class _BatchReconcile:
             CalculatedReplicas(replicas=size, utilization=percent, usage=usage)
             for size, percent, usage in self.replicas[row]
         ]
+
+    def _list_calculated_errors(self, row: int) -> list[CalculatedReplicas] | None:
+        """Return the calculator's error for each metric of an HPA all of whose metrics failed in the calculation.
+
+        None for any other HPA, for metrics other than the utilization of a resource, and if an error names a pod.
+        """
+        targets, rows, results = self.inputs.targets, self.inputs.rows, self.decisions.metrics
+        errors: list[CalculatedReplicas] = []
+        for at in range(targets.metrics_begin[row], targets.metrics_end[row]):
+            text = get_error_text(int(results.error[at]), "", legacy=self.options.legacy)
+            if not text or rows.failure[at] or rows.invalid[at] or CALCULATION_MODES[rows.mode[at]] != "utilization":
+                return None
+            errors.append(
+                CalculatedReplicas(utilization=int(results.utilization[at]), usage=int(results.usage[at]), error=text)
+            )
+        return errors or None
 
     def _find_known_outcome(self, run: ReconcileRun, action: Any) -> Outcome | None:
         """Return the outcome that the batch knows already for an action of ``run``; None if it must be performed."""

@@ -497,20 +497,24 @@ class CombinedProposal(msgspec.Struct, frozen=True, gc=False):
 
 
 def compute_replicas_for_metrics(
-    context: ReconcileContext, scale: Scale
+    context: ReconcileContext, scale: Scale, calculated: Sequence[CalculatedReplicas] | None = None
 ) -> StepsOf[List | GetMetric | Emit | Observe, CombinedProposal]:
     """Compute the proposals of all metrics and choose the largest.
 
     Sets ScalingActive, emits an event for each metric that failed, and observes the count and duration of each.
+    ``calculated``: the calculator's result for each metric, if it is known; nothing is requested then.
     """
     calculator = ReplicaCalculator(RESTMetricsClient(context.progress), context.progress, context.now, context.options)
     tolerances = get_tolerances(context.hpa, context.options)
     proposals: list[MetricProposal | MetricError] = []
-    for spec in context.hpa.spec.metrics or ():
+    for i, spec in enumerate(context.hpa.spec.metrics or ()):
         started = context.progress.now
-        proposal = yield from compute_replicas_for_metric(
-            spec, context.hpa.metadata.namespace, scale, calculator, tolerances
-        )
+        if calculated is not None and (source := get_metric_source(spec, context.options)) is not None:
+            proposal = build_proposal(source, calculated[i])
+        else:
+            proposal = yield from compute_replicas_for_metric(
+                spec, context.hpa.metadata.namespace, scale, calculator, tolerances
+            )
         proposals.append(proposal)
         if isinstance(proposal, MetricError):
             yield from context.warn(proposal.reason, proposal.message)

@@ -261,7 +261,8 @@ def format_status_error(hpa: HorizontalPodAutoscaler, error: str) -> str:
 class ReconcileMachine:
     """Step machine of one reconcile, with its results so far.
 
-    With ``selectors`` None, the check for other HPAs that select the same pods is skipped.
+    With ``selectors`` None, the check for other HPAs that select the same pods is skipped. ``calculated``: the
+    calculator's result for each metric; None: metrics and pods are requested.
     """
 
     context: ReconcileContext
@@ -277,6 +278,7 @@ class ReconcileMachine:
     current: int | None = None
     scale_written: int | None = None
     reason: str = ""
+    calculated: Sequence[CalculatedReplicas] | None = None
 
     def run(self, mapper: RESTMapper, seen_version: str | None) -> ReconcileSteps:
         """Reconcile an HPA that exists (upstream's ``reconcileKey``)."""
@@ -363,7 +365,7 @@ class ReconcileMachine:
             self.error_class = "internal"
             return None, (yield from self._fail(current, error))
         if precomputed is None:
-            combined = yield from compute_replicas_for_metrics(context, scale)
+            combined = yield from compute_replicas_for_metrics(context, scale, self.calculated)
         else:
             combined = combine_calculated_replicas(context, scale, precomputed.replicas)
             for observation in build_computation_observations(context, combined.each):
