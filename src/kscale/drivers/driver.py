@@ -214,10 +214,10 @@ class VirtualDrive:
         return self._performs(action, now)
 
     def _notice(self, change: Change | None) -> None:
-        """Pass a change to the driver (None: only a new plan is needed), and schedule its next round."""
+        """Pass a change to the driver. None, after all changes of one moment: schedule the driver's next round."""
         if change is not None:
             self.driver.notice(change, self._time.now)
-        if self._under_way is None and self._begun:  # not during a round and the first list
+        elif self._under_way is None and self._begun:  # not during a round and the first list
             self._plan()
 
     def _plan(self) -> None:

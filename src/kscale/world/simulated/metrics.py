@@ -243,8 +243,8 @@ class SimulatedMetrics:
         """Return the usage of all matching pods in columns, computed by workload instead of by pod."""
         known = self._joined.get(asked)
         if known is not None and known.pods == self._load.pods.count and known.used.keys() == last.used.keys():
-            before, used = known.used, last.used
-            if before is used or all(before[key].keys() == used[key].keys() for key in known.workloads):
+            before, now = known.used, last.used
+            if before is now or all(before[key].keys() == now[key].keys() for key in known.workloads):
                 return self._store(asked, known, last)
         selector = parse_selector(asked.selector) if asked.selector else None
         parts: list[tuple[_Rows, Sequence[str]]] = []

@@ -202,6 +202,8 @@ class SimulatedStores:
             for call in calls:
                 call(change)
         self._changes[kind] += count
+        for call in calls if count else ():
+            call(None)
 
     def _list(self) -> None:
         """Report all existing objects of typed watches as new."""
@@ -216,7 +218,10 @@ class SimulatedStores:
     # -- Stores ------------------------------------------------------------------------------------------------------
 
     def subscribe(self, call: Callable[[Change | None], None]) -> Callable[[], None]:
-        """Call ``call`` after each change of a typed kind, and return a function that ends this."""
+        """Call ``call`` after each change of a typed kind, and return a function that ends this.
+
+        ``call`` is also called with None, after all changes that become visible together.
+        """
         self._calls.append(call)
         if not self._listed:
             self._list()
