@@ -779,7 +779,7 @@ def is_stable_batch(result: BatchResult) -> bool:
     if result.records or result.problems or result.unfinished or result.late or result.decisions.rescaled.any():
         return False
     samples, pods = result.inputs.samples, result.inputs.pods
-    taken = samples.time[samples.present != 0]
+    taken = samples.time if samples.present.all() else samples.time[samples.present != 0]
     if not len(taken) or not len(pods):
         return not len(taken)
     return bool(taken.min() >= pods.transition.max() + samples.window.max())
