@@ -414,7 +414,11 @@ class _BatchReconcile:
             state = _mark_registered(self.states.get(self.keys[row]) or HPAState())
             context = ReconcileContext(hpa, state, hpa.status, self.at, self.options, Progress(self.at))
             errors = self._list_calculated_errors(row) if known is None else None
-            steps = ReconcileMachine(context, self.selectors, known, calculated=errors).run(self.mapper, None)
+            # Otherwise the scale is read again, or its selector was not compared with those of other HPAs.
+            alone = not rescales and bool(self.inputs.targets.metrics_begin[row] < self.inputs.targets.metrics_end[row])
+            steps = ReconcileMachine(context, self.selectors, known, calculated=errors, alone=alone).run(
+                self.mapper, None
+            )
             out = ReconcileRun(row, steps, self.at, in_full=known is None and rescales)
             if not rescales:
                 out.advance(None, self._find_known_outcome)

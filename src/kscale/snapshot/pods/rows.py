@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, overload
+from operator import attrgetter
+from typing import Any, Final, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.objects.api.core import Pod
+from kscale.objects.api.core import Pod, PodSpec
 from kscale.objects.pod_equivalence import Digester
 from kscale.objects.times import ZERO_TIME
 from kscale.snapshot.classes.interner import Interner, PodClass
@@ -318,6 +319,14 @@ class Classifier:
         return self._interner.classify(record.pod, placed=False)
 
 
+_SHAPE_PARTS: Final = attrgetter(
+    "metadata.annotations",
+    "status",
+    *(f"spec.{name}" for name in PodSpec.__struct_fields__ if name != "node_name"),
+)
+"""All parts of a pod that :func:`~kscale.snapshot.classes.pod_shapes.shape_key` reads, and more."""
+
+
 def shapes_of(table: PodTable, rows: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return the shape numbers of the given rows: int32[n].
 
@@ -326,13 +335,25 @@ def shapes_of(table: PodTable, rows: NDArray[np.int64]) -> NDArray[np.int32]:
     column = table.columns["shape"]
     unknown = rows[column[rows] == 0]
     if len(unknown):
-        source, of_exemplar, numbers = table.columns["source"], dict[int, int](), []
+        source, of_exemplar, of_parts, numbers = (
+            table.columns["source"],
+            dict[int, int](),
+            dict[Any, tuple[int, Pod]](),
+            [],
+        )
         for row, at, class_of in zip(
             unknown.tolist(), source[unknown].tolist(), table.columns["class_of"][unknown].tolist(), strict=True
         ):
             number = of_exemplar.get(at)
             if number is None:
-                number = table.interner.shape_of(table.record(row).pod, class_of)
+                pod = table.record(row).pod
+                # A pod with the same parts is kept alive meanwhile, so that their ids are not reused.
+                parts = (class_of, *map(id, _SHAPE_PARTS(pod))) if at == -1 else None
+                number, _ = of_parts.get(parts, (None, pod))
+                if number is None:
+                    number = table.interner.shape_of(pod, class_of)
+                    if parts is not None:
+                        of_parts[parts] = number, pod
                 if at < -1:
                     of_exemplar[at] = number
             numbers.append(number)
