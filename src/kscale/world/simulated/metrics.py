@@ -178,6 +178,8 @@ class SimulatedMetrics:
         else:
             used, external = self._load.used_by_all(now - self.pipeline.window, now), self._external(now)
             same = last is not None and pods == self._pods_then and used == last.used and external == last.external
+            if last is not None and same:
+                used = last.used  # so that amounts computed from it are recognized
             scrape = _Scrape(now, 0 if last is None else last.changes + (not same), used, external)
             self._steady_until = self._find_steady_end(now - self.pipeline.window)
         self._pods_then = pods
