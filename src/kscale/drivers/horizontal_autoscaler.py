@@ -480,10 +480,10 @@ class HorizontalAutoscaler:
         if not same and (reference.api_version.partition("/")[0], reference.kind) not in _WATCHED:
             return None
         workload = stores.get(reference.kind, hpa.metadata.namespace, reference.name)
-        if not isinstance(workload, Deployment | StatefulSet):
-            return None
         if same and known is not None and known[1] is workload:
             return known[2]
+        if not isinstance(workload, (Deployment, StatefulSet)):
+            return None
         try:
             scale = scale_of_workload(workload)
         except ScaleError:

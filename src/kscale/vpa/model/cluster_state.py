@@ -562,6 +562,9 @@ def _get_merge_plan(state: RecommenderState, vpas: list[Vpa]) -> _MergePlan:
         if plan.vpas == vpas:
             return plan
     plan = _build_merge_plan(state, vpas)
+    for other in state.merge_plans:
+        if other.vpas == vpas and other.names == plan.names:
+            plan = plan._replace(names=other.names)  # callers recognize the list
     if not any(vpa.initial_states for vpa in vpas):  # initial states may be replaced
         known = [plan, *known[: _MAX_CACHED_PLANS - 1]]
     state.merge_plans = known

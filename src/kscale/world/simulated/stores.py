@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kscale.effects import Moment, VirtualTime
 from kscale.objects.api.core import Pod
-from kscale.objects.api.meta import KubeObject, object_key
+from kscale.objects.api.meta import KubeObject
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 from kscale.world.protocols import Change, Watch
@@ -248,10 +248,9 @@ class SimulatedStores:
 
     def get(self, kind: str, namespace: str, name: str) -> KubeObject | None:
         """Return one object as the watch delivered it, or None."""
-        key = object_key(namespace, name)
         typed = self._typed.get(kind)
-        result: KubeObject | None = (self._view.get_all(kind) if typed is None else typed[2]).get(key)
-        return result
+        objects: Mapping[str, Any] = self._view.get_all(kind) if typed is None else typed[2]
+        return objects.get(f"{namespace}/{name}" if namespace else name)
 
     def pods_of(self, nodes: Sequence[str]) -> Sequence[Pod]:
         """Return the active pods assigned to the named nodes, node by node."""
