@@ -10,7 +10,7 @@ from typing import Any, Final, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.objects.api.core import Pod, PodSpec
+from kscale.objects.api.core import Pod
 from kscale.objects.pod_equivalence import Digester
 from kscale.objects.times import ZERO_TIME
 from kscale.snapshot.classes.interner import Interner, PodClass
@@ -255,8 +255,10 @@ class PlacedPods(Sequence[PodRecord]):
     @cached_property
     def priorities(self) -> NDArray[np.int64]:
         """Return the priorities, 0 for a pod without: int64[n]."""
-        own = np.array([pod.priority for pod in self.added], dtype=np.int64)
-        return read_only(np.concatenate([self._table.columns["priority"][self.rows], own]))
+        priorities = self._table.columns["priority"][self.rows]
+        if self.added:
+            priorities = np.append(priorities, np.array([pod.priority for pod in self.added], dtype=np.int64))
+        return read_only(priorities)
 
     def where(self, what: str, test: Callable[[Pod], bool], positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return those of the positions whose pods satisfy ``test``, which must depend on the pod alone.
@@ -320,11 +322,10 @@ class Classifier:
 
 
 _SHAPE_PARTS: Final = attrgetter(
-    "metadata.annotations",
-    "status",
-    *(f"spec.{name}" for name in PodSpec.__struct_fields__ if name != "node_name"),
+    *("metadata.annotations", "status", "spec.containers", "spec.init_containers", "spec.volumes", "spec.overhead"),
+    *("spec.resources", "spec.restart_policy", "spec.priority", "spec.termination_grace_period_seconds"),
 )
-"""All parts of a pod that :func:`~kscale.snapshot.classes.pod_shapes.shape_key` reads, and more."""
+"""The parts of a pod that :func:`~kscale.snapshot.classes.pod_shapes.shape_key` reads."""
 
 
 def shapes_of(table: PodTable, rows: NDArray[np.int64]) -> NDArray[np.int32]:

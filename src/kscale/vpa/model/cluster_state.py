@@ -168,6 +168,8 @@ class RecommenderState:
         self.cached_recommendations: Any = None
         """The last recommendations, cached by the estimators."""
         self.container_slots = ContainerSlotCache()
+        self.controllers_version: tuple[object, ...] | None = None
+        """:attr:`kscale.vpa.controllers.Controllers.version` when VPAs were last loaded; None if it is unknown."""
         self.targets: dict[VpaKey, tuple[TargetReference, KubeObject, Selector]] = {}
         """Targets of VPAs with the target object and its selector."""
         self._slots: dict[Vpa, tuple[int, list[tuple[str, int]], VpaContainerSlots]] = {}
