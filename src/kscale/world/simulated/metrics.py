@@ -99,6 +99,19 @@ class _CachedRows(NamedTuple):
     rows: Sequence[_Rows]
 
 
+class _Parts(NamedTuple):
+    """Groups of running pods with their resources, and the workload of each group, at a scrape and change count.
+
+    ``complete``: the groups are the same for later scrapes while ``pods``, the change count, is the same.
+    """
+
+    scrape: _Scrape
+    pods: int
+    complete: bool
+    parts: list[tuple[_Rows, Sequence[str]]]
+    workloads: list[Key]
+
+
 class _Joined(NamedTuple):
     """Cached result of a query by columns.
 
@@ -163,6 +176,7 @@ class SimulatedMetrics:
         self._load, self._time, self.pipeline = load, time, pipeline
         self.external: dict[tuple[str, str], list[ExternalMetric]] = {}
         self._rows: dict[Key, _CachedRows] = {}
+        self._parts: _Parts | None = None
         self._joined: dict[GetMetric, _Joined] = {}
         self._pods_then = 0
         self._steady_until: Moment = ZERO_TIME
@@ -248,23 +262,17 @@ class SimulatedMetrics:
             before, now = known.used, last.used
             if before is now or all(before[key].keys() == now[key].keys() for key in known.workloads):
                 return self._store(asked, known, last)
-        selector = parse_selector(asked.selector) if asked.selector else None
-        parts: list[tuple[_Rows, Sequence[str]]] = []
-        workloads: list[Key] = []
-        changes, complete = self._load.pods.changes, True
-        for key, used in last.used.items():
-            names = _list_reported_resources(used)
-            if not names or (asked.namespace and key[1] != asked.namespace):
-                complete = complete and bool(names)
-                continue
-            of_key = self._rows.get(key)
-            if of_key is None or not of_key.complete or of_key.changes != changes(key):
-                of_key = self._rows_of(key, last.at)
-            complete = complete and of_key.complete
-            for rows in of_key.rows:
-                if rows.containers and (selector is None or selector.matches(rows.labels or {})):
-                    parts.append((rows, names))
-                    workloads.append(key)
+        listed = self._list_parts(last)
+        parts, workloads = listed.parts, listed.workloads
+        if asked.namespace or asked.selector:
+            selector = parse_selector(asked.selector) if asked.selector else None
+            chosen = [
+                i
+                for i, (key, (rows, _)) in enumerate(zip(workloads, parts, strict=True))
+                if (not asked.namespace or key[1] == asked.namespace)
+                and (selector is None or selector.matches(rows.labels or {}))
+            ]
+            parts, workloads = [parts[i] for i in chosen], [workloads[i] for i in chosen]
         if not parts:
             return PodUsage.of([])
         cached = previous = self._joined.pop(asked, None)
@@ -273,8 +281,32 @@ class SimulatedMetrics:
         if cached is None:
             usages = [self._part(key[1], *part) for key, part in zip(workloads, parts, strict=True)]
             cached = _Joined.of(parts, PodUsage.concatenate(usages, None if previous is None else previous.joined))
-        pods = self._load.pods.count if complete else None
+        pods = self._load.pods.count if listed.complete else None
         return self._store(asked, cached._replace(workloads=workloads, pods=pods), last)
+
+    def _list_parts(self, last: _Scrape) -> _Parts:
+        """Return the running pods of all workloads with reported usage, cached while pods and scrape stay."""
+        count, listed = self._load.pods.count, self._parts
+        if listed is not None and listed.scrape is last and listed.pods == count:
+            return listed
+        parts: list[tuple[_Rows, Sequence[str]]] = []
+        workloads: list[Key] = []
+        changes, complete = self._load.pods.changes, True
+        for key, used in last.used.items():
+            names = _list_reported_resources(used)
+            if not names:
+                complete = False
+                continue
+            of_key = self._rows.get(key)
+            if of_key is None or not of_key.complete or of_key.changes != changes(key):
+                of_key = self._rows_of(key, last.at)
+            complete = complete and of_key.complete
+            for rows in of_key.rows:
+                if rows.containers:
+                    parts.append((rows, names))
+                    workloads.append(key)
+        self._parts = _Parts(last, count, complete, parts, workloads)
+        return self._parts
 
     def _store(self, asked: GetMetric, joined: _Joined, last: _Scrape) -> PodUsage:
         """Cache and return the usage of a scrape."""
