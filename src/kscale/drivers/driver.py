@@ -164,7 +164,8 @@ class Repeating(Protocol):
 class VirtualDrive:
     """Runs a driver's rounds in virtual time, as :func:`kscale.drivers.live.drive` does live.
 
-    ``rank`` orders events at the same time: lower ranks first. ``perform`` performs the driver's actions. ``inputs``
+    ``stores`` report None after the changes of each moment: the next round is scheduled then. ``rank`` orders events at
+    the same time: lower ranks first. ``perform`` performs the driver's actions. ``inputs``
     returns a value that changes whenever an input of the rounds changes (None: no rounds are skipped). While the value
     is unchanged, rounds of a :class:`Repeating` driver that would repeat the last one are skipped. ``rounds`` counts
     all rounds, ``skipped`` the skipped rounds.
