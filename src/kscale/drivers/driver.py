@@ -164,7 +164,8 @@ class Repeating(Protocol):
 class VirtualDrive:
     """Runs a driver's rounds in virtual time, as :func:`kscale.drivers.live.drive` does live.
 
-    ``rank`` orders events at the same time: lower ranks first. ``perform`` performs the driver's actions. ``inputs``
+    ``stores`` report None after the changes of each moment: the next round is scheduled then. ``rank`` orders events at
+    the same time: lower ranks first. ``perform`` performs the driver's actions. ``inputs``
     returns a value that changes whenever an input of the rounds changes (None: no rounds are skipped). While the value
     is unchanged, rounds of a :class:`Repeating` driver that would repeat the last one are skipped. ``rounds`` counts
     all rounds, ``skipped`` the skipped rounds.
@@ -214,10 +215,10 @@ class VirtualDrive:
         return self._performs(action, now)
 
     def _notice(self, change: Change | None) -> None:
-        """Pass a change to the driver (None: only a new plan is needed), and schedule its next round."""
+        """Pass a change to the driver. None, after all changes of one moment: schedule the driver's next round."""
         if change is not None:
             self.driver.notice(change, self._time.now)
-        if self._under_way is None and self._begun:  # not during a round and the first list
+        elif self._under_way is None and self._begun:  # not during a round and the first list
             self._plan()
 
     def _plan(self) -> None:

@@ -46,7 +46,8 @@ from kscale.hpa.controller.state import ControllerState, HPAState
 from kscale.hpa.options import DEFAULT_OPTIONS, HPAOptions
 from kscale.objects.api.apps import Deployment, StatefulSet
 from kscale.objects.api.autoscaling import CrossVersionObjectReference, HorizontalPodAutoscaler, Scale
-from kscale.objects.api.meta import KubeObject, is_older_version
+from kscale.objects.api.meta import KubeObject, is_older_version, object_key
+from kscale.objects.argument_types import unchecked
 from kscale.objects.kinds import BUILT_IN_MAPPER, RESTMapper
 from kscale.objects.scale import ScaleError, scale_of_workload
 from kscale.snapshot.caches import collector_relaxed
@@ -67,6 +68,7 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 CANNOT_BE_RECONCILED: Final = "HorizontalPodAutoscaler %s cannot be reconciled: %s"
+_reconcile_all: Final = unchecked(reconcile_all)  # the store has only structs of the right types
 
 
 class SlowHpas:
@@ -478,10 +480,10 @@ class HorizontalAutoscaler:
         if not same and (reference.api_version.partition("/")[0], reference.kind) not in _WATCHED:
             return None
         workload = stores.get(reference.kind, hpa.metadata.namespace, reference.name)
-        if not isinstance(workload, Deployment | StatefulSet):
-            return None
         if same and known is not None and known[1] is workload:
             return known[2]
+        if not isinstance(workload, (Deployment, StatefulSet)):
+            return None
         try:
             scale = scale_of_workload(workload)
         except ScaleError:
@@ -516,17 +518,21 @@ class HorizontalAutoscaler:
             self._outdated_writes = set(controller.kept)
         self._seen_version = view.version or self._seen_version
         by_key: dict[str, HorizontalPodAutoscaler] = {}
+        outdated, plain_state = self._outdated_writes, controller.kept.plain_state
         for hpa in view.hpas:
-            key = hpa.key
+            metadata = hpa.metadata
+            key = object_key(metadata.namespace, metadata.name)
             if self._take_over or not self._rivals.has(hpa, key, now):
-                hpa_state = controller.kept.plain_state(key)
+                hpa_state = plain_state(key)
                 if (
                     hpa_state is None
                     or hpa_state.written is None
-                    or key in self._outdated_writes
+                    or hpa_state.written.resource_version == metadata.resource_version
+                    or key in outdated
                     or not _is_behind(hpa, hpa_state, view.version)
                 ):
-                    self._outdated_writes.discard(key)
+                    if outdated:
+                        outdated.discard(key)
                     by_key[key] = hpa
                     continue
                 yield from reconcile(hpa, hpa_state, now=now, options=self.options, seen_version=view.version)
@@ -540,7 +546,7 @@ class HorizontalAutoscaler:
             due = yield from self._apart.without_slow(due, view.pods, view.scales, mapper, progress)
         if due and view.pods is not None:
             yield from progress.observe(*controller.queue_metrics.observations(progress.now))
-            batch = yield from reconcile_all(
+            batch = yield from _reconcile_all(
                 due,
                 controller.kept,
                 view.pods,

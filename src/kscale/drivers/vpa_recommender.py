@@ -22,6 +22,7 @@ from kscale.errors import InputError
 from kscale.objects.api.core import Event, Pod
 from kscale.objects.api.meta import KubeObject
 from kscale.objects.api.vpa import VerticalPodAutoscaler
+from kscale.objects.argument_types import unchecked
 from kscale.series.prometheus import PrometheusHistory
 from kscale.vpa.controllers import SCALE_REFRESH_INTERVAL, Controllers, ScaleCache
 from kscale.vpa.metrics import METRICS
@@ -54,6 +55,7 @@ _log = logging.getLogger(__name__)
 _PREFIXES: Final = ("vpa_recommender_", "vpa_quality_", "vpa_resources_")
 _TRY_AGAIN: Final = 10 * SECOND
 _SMALL: Final = 500
+_find_oom_kills: Final = unchecked(find_oom_kills)
 """VPAs, pods and changes of pods with which no step of a round can delay requests, such as renewals of the lease."""
 
 RECOMMENDER_METRICS: Final = (
@@ -153,7 +155,7 @@ class VpaRecommender:
         old, new = change.old, change.new
         try:
             if isinstance(old, Pod) and isinstance(new, Pod):
-                self._ooms += find_oom_kills(old, new)
+                self._ooms += _find_oom_kills(old, new)
             elif isinstance(new, Event) and old is None:
                 self._ooms += find_memory_evictions(new)
         except InputError as error:

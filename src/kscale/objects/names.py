@@ -253,7 +253,8 @@ def internal(field: str, detail: str) -> FieldError:
 _Object = TypeVar("_Object", bound=KubeObject)
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Those of upstream's random suffixes."""
-_SUFFIX_LENGTH: Final = 5
+_PAIRS: Final = tuple(low + high for high in _LETTERS for low in _LETTERS)
+"""Two digits each, the lowest digit first. A suffix has five digits."""
 
 
 def created_pods_key(owner: KubeObject) -> str:
@@ -289,8 +290,6 @@ def next_name(kind: str, namespace: str, begins: str, name_counts: Counter[str])
 
     number = int.from_bytes(blake2b(f"{start}/{name_counts[start]}".encode(), digest_size=8).digest(), "big")
     name_counts[start] += 1
-    suffix = ""
-    for _ in range(_SUFFIX_LENGTH):  # the lowest digit first
-        number, digit = divmod(number, len(_LETTERS))
-        suffix += _LETTERS[digit]
-    return begins + suffix
+    low, high = number % len(_PAIRS), number // len(_PAIRS)
+    last = high // len(_PAIRS) % len(_LETTERS)
+    return f"{begins}{_PAIRS[low]}{_PAIRS[high % len(_PAIRS)]}{_LETTERS[last]}"

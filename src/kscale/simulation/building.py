@@ -54,6 +54,7 @@ from kscale.simulation.scenario import (
     WorldEntry,
 )
 from kscale.simulation.traces import Arrivals, SimkubeObjects, openb_arrivals, simkube_objects
+from kscale.snapshot.caches import collector_paused
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.loading import LoadReport, load_objects
 from kscale.snapshot.text.sources import RawObject, Source, read
@@ -346,6 +347,7 @@ def _with_flags(problem: Problem) -> Problem:
     return replace(problem, message=f"{problem.message}; is flags.{unknown[1]} meant?")
 
 
+@collector_paused()
 @typed
 def build(
     scenario: Scenario,

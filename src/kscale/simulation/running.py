@@ -75,7 +75,7 @@ def storing_current_versions(perform: Perform) -> Perform:
 
     def performing(action: Action, now: Moment) -> Outcome:
         """Perform an action, with an HPA of autoscaling/v1 converted."""
-        if isinstance(action, WriteStatus) and isinstance(action.object, HorizontalPodAutoscalerV1):
+        if type(action) is WriteStatus and type(action.object) is HorizontalPodAutoscalerV1:
             action = replace(action, object=from_v1(action.object))
         return perform(action, now)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
@@ -400,6 +400,27 @@ class Values:
             return 0
         return quantity.milli_value()
 
+    def _durations(self, texts: Sequence[str], field: str) -> list[int]:
+        """Parse the offsets of a signal's steps, as :meth:`duration` does."""
+        try:
+            nanoseconds = [*map(parse_duration, texts)]
+            if min(nanoseconds) >= 0:
+                return nanoseconds
+        except ValueError:
+            pass
+        return [self.duration(text, field, step=i) for i, text in enumerate(texts)]
+
+    def _all_milli(self, amounts: Sequence[str | float], field: str) -> list[int]:
+        """Parse the amounts of a signal's steps, as :meth:`milli` does."""
+        if {*map(type, amounts)} == {float}:
+            numbers = np.array(amounts)
+            if ((numbers >= 0) & (numbers < _EXACT)).all():
+                milli = np.rint(numbers * 1000)
+                if (milli / 1000 == numbers).all():  # the numbers have at most three decimals
+                    exact: list[int] = milli.astype(np.int64).tolist()
+                    return exact
+        return [self.milli(amount, field, step=i) for i, amount in enumerate(amounts)]
+
     def signal(self, given: Signal, field: str) -> signals_Signal:
         """Parse an amount over time, in thousandths. Scaled amounts are rounded down.
 
@@ -415,8 +436,9 @@ class Values:
             if given.file is not None:
                 time, value = self._rows(given, field, repeat)
             else:
-                time = [self.begin + self.duration(offset, field, step=i) for i, (offset, _) in enumerate(given.steps)]
-                value = [self.milli(amount, field, step=i) for i, (_, amount) in enumerate(given.steps)]
+                offsets, amounts = zip(*given.steps, strict=True)
+                time = [self.begin + offset for offset in self._durations(offsets, field)]
+                value = self._all_milli(amounts, field)
             scale = Fraction(str(given.scale))
             if scale < 0:
                 raise ValueError(f"scale {given.scale} is negative")

@@ -12,7 +12,7 @@ from kscale.effects import Progress
 from kscale.objects.pod_metrics import JoinedLists
 from kscale.vpa import RecommenderState, fork_state, save_state
 from kscale.vpa.controllers import Controllers, run_without_requests
-from kscale.vpa.model.add_samples import find_slot
+from kscale.vpa.model.add_samples import ContainerUsage, add_container_usage, find_slot
 from kscale.vpa.model.saved_state import UsageError, add_usage
 from kscale.vpa.model.usage import CPU_SAMPLE, Usage
 from kscale.vpa.recommender.cluster_feeder import load_vpas_steps
@@ -92,3 +92,25 @@ def test_usage_of_repeated_lists_reaches_the_same_aggregates(what: list[Any]) ->
         for at in (T0 + 2 * step, T0 + 2 * step + 1):  # what is found the first time is known the second
             assert take(state, lists, at) == take(anew, [list(names) for names in lists], at)
         assert save_state(state) == save_state(anew)
+
+
+ages = st.tuples(*[st.sampled_from((0, 0, 0, 60 * 10**9, -(10**9), -8 * 10**18))] * len(NAMES))  # the last: refused
+
+
+@given(happenings, st.lists(st.tuples(ages, st.booleans()), min_size=1, max_size=3))
+def test_samples_by_resource_are_added_like_alternating_ones(
+    what: list[object], scrapes: list[tuple[tuple[int, ...], bool]]
+) -> None:
+    """Also those of unknown and init containers, and those that are refused, whose order stays."""
+    state, anew = world(), world()
+    for each in what:
+        happen(state, each)
+        happen(anew, each)
+    known = {(*pod, container) for pod, each in state.pods.items() for container in each.containers}
+    for step, (of_names, only_known) in enumerate(scrapes):
+        at = T0 + step * 60 * 10**9
+        rows = [row for row, name in enumerate(NAMES) if name in known or not only_known]
+        time, cpu = np.array(of_names)[rows] + at, np.arange(len(rows), dtype=np.int64) * 100
+        usage = ContainerUsage([NAMES[row] for row in rows], time, cpu, cpu * 2**20)
+        assert add_container_usage(state, usage, at) == add_usage(anew, usage.to_usage(), at)
+    assert save_state(state) == save_state(anew)

@@ -202,7 +202,7 @@ class Ready(OwnedPods):
 
     many = 0
 
-    def ready(self, key: Key) -> int:
+    def count_ready(self, key: Key) -> int:
         del key
         return self.many
 
@@ -217,21 +217,27 @@ looks = st.tuples(moments, widths, st.integers(0, 2), st.booleans())
 def test_steady_usage_equals_computed_usage(values: list[int], looked: list[tuple[int, int, int, bool]]) -> None:
     """However long, from whenever on, with however many ready, and if it is another signal: it is worked out once as
     long as the signals stay."""
-    key = ("Deployment", "shop", "web")
+    key, also = ("Deployment", "shop", "web"), ("Deployment", "shop", "also")
     first = Signal([T0, T0 + SECOND, T0 + 2 * SECOND], [each * 1000 for each in values], repeat=3 * SECOND)
     other = Signal([T0, T0 + SECOND // 2], [7, 5])
     time = VirtualTime(lambda _, now: Outcome(at=now), now=T0)
     owned = Ready(ApiObjects(time))
     load = Load(time, owned, window=SECOND)
     load.usage[key] = {"cpu": Usage(signal=first), "memory": Usage(signal=Signal.constant(9), per_pod=True)}
+    late = Signal([T0 + SECOND // 3, T0 + 2 * SECOND], [values[0] * 10, 3], repeat=2 * SECOND)
+    load.usage[also] = {"cpu": Usage(signal=late)}
     for begin, width, many, another in looked:
         owned.count += many != owned.many  # as something has happened to pods
         owned.many = many
         load.usage[key]["cpu"] = Usage(signal=other if another else first)
         end = begin + width
-        expected = {name: load.get_usage(key, name, begin, end) for name in load.names(key)}
-        assert load.used_by_all(begin, end) == {key: expected}
-        assert load.used_by_all(begin, end) == {key: expected}
+        expected = {
+            each: {name: load.get_usage(each, name, begin, end) for name in load.names(each)} for each in (key, also)
+        }
+        assert load.used_by_all(begin, end) == expected
+        assert load.used_by_all(begin, end) == expected
+        signals = [entry.signal for own in load.usage.values() for entry in own.values()]
+        assert load.steady_until(begin) == min(signal.flat_until(begin) for signal in signals)
 
 
 def test_columns_equal_objects() -> None:

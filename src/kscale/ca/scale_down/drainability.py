@@ -127,7 +127,7 @@ def _has_too_few_replicas(item: KubeObject, minimum: int) -> bool:
 
     False for other kinds.
     """
-    if not isinstance(item, ReplicationController | ReplicaSet):
+    if not isinstance(item, (ReplicationController, ReplicaSet)):
         return False
     return item.spec.replicas is not None and item.spec.replicas < minimum
 

@@ -115,9 +115,8 @@ class MovingPods:
         self.class_of: NDArray[np.int32] = classes
         self.kind_of, first = renumber(kinds)
         self.priority: NDArray[np.int64] = priority
-        self.node: NDArray[np.int32] = np.append(snapshot.placed_node, np.full(len(more), -1, np.int32)).astype(
-            np.int32
-        )
+        node = np.append(snapshot.placed_node, np.full(len(more), -1, np.int32)) if more else snapshot.placed_node
+        self.node: NDArray[np.int32] = node.astype(np.int32, copy=False)
         self.names: Sequence[str] = _LazyPodNames(table.keys, self._rows, self._more)
         self.exemplars: list[Pod] = self._exemplars(first)
 

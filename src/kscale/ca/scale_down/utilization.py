@@ -304,6 +304,8 @@ def _sum_milli_values(name: str, requests: Iterable[ResourceList]) -> int:
 # A sum of this many requests, each below this many thousandths, stays within 64 bits.
 _MAX_SUMMED_PODS: Final = 1 << 12
 _MAX_SUMMED_AMOUNT: Final = 1 << 50
+_MAX_EXACT_FLOAT: Final = 1 << 53
+"""Sums of whole numbers below it are exact as floats, which NumPy adds faster."""
 _DAEMON_SET_FLAG, _MIRROR_FLAG, _LONG_TERMINATING_FLAG, _TERMINATING_FLAG = 1, 2, 4, 8
 
 _SUMMED_RESOURCES: Final = (CPU, MEMORY, *GPU_VENDOR_RESOURCES)
@@ -328,11 +330,17 @@ class UsageColumns:
         odd = requests.odd
         at = place.take(kind) * nodes + node
         self.sums: dict[tuple[str, int], NDArray[np.int64]] = {}
+        pods_of_node = np.bincount(node, minlength=nodes)
+        exact = pods_of_node < _MAX_SUMMED_PODS
+        most_pods = min(int(pods_of_node.max(initial=0)), _MAX_SUMMED_PODS)
         for name, amounts in requests.amounts.items():
-            total = np.zeros(len(sorts) * nodes, dtype=np.int64)
-            np.add.at(total, at, amounts.take(kind))
+            of_pods = amounts.take(kind)
+            if int(np.abs(amounts).max(initial=0)) * most_pods < _MAX_EXACT_FLOAT:
+                total = np.bincount(at, weights=of_pods, minlength=len(sorts) * nodes).astype(np.int64)
+            else:
+                total = np.zeros(len(sorts) * nodes, dtype=np.int64)
+                np.add.at(total, at, of_pods)
             self.sums.update({(name, sort): of for sort, of in zip(self._sorts, total.reshape(-1, nodes), strict=True)})
-        exact = np.bincount(node, minlength=nodes) < _MAX_SUMMED_PODS
         if odd.any():
             exact[node[odd.take(kind)]] = False
         self.exact: NDArray[np.bool_] = exact

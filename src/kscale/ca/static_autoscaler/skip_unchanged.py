@@ -25,6 +25,7 @@ from kscale.ca.cluster_state import ClusterAutoscalerStatus, state, update
 from kscale.ca.loop_state import LoopState
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.provisioning_requests import processors
+from kscale.ca.scale_down.moving_pods import get_moving_pods
 from kscale.effects import LAST_TIME, SECOND, ZERO_TIME, Moment, duration, from_text
 from kscale.effects.moments import MOMENT_MARK
 from kscale.objects.api.core import Node, Pod
@@ -132,13 +133,15 @@ def get_young_system_pod_times(snapshot: Snapshot) -> NDArray[np.int64]:
     Such a pod no longer holds its node once it is older than ``blocking_system_pod_distruption_timeout``. The times
     ascend, and each comes once.
     """
-    every = np.arange(len(snapshot.placed_node), dtype=np.int64)
-    positions = snapshot.placed.where(_SYSTEM_PODS_KEY, _is_system_pod, every)
-    positions = positions[positions < len(snapshot.placed.rows)]
-    return np.unique(snapshot.table.columns["created"][snapshot.placed.rows[positions]])
+    pods = get_moving_pods(snapshot)
+    of_system = np.array(pods.compute_per_kind(_SYSTEM_PODS_KEY, _is_system_pod), np.bool_)
+    if not of_system.any():
+        return np.empty(0, np.int64)
+    rows = snapshot.placed.rows
+    return np.unique(snapshot.table.columns["created"][rows[of_system.take(pods.kind_of[: len(rows)])]])
 
 
-_SYSTEM_PODS_KEY: Final = "pods of the system that no DaemonSet runs"
+_SYSTEM_PODS_KEY: Final = ("pods of the system that no DaemonSet runs",)
 
 
 def _is_system_pod(pod: Pod) -> bool:

@@ -595,7 +595,8 @@ def repeat_decisions(
     """
     results = last.metrics
     initialized = inputs.pods.start + options.cpu_initialization_ns  # else time changes no result of the calculator
-    if options.legacy or bool(((initialized > since) & (initialized <= now)).any()):
+    some = len(initialized) > 0 and initialized.max() > since
+    if options.legacy or (some and bool(((initialized > since) & (initialized <= now)).any())):
         rows = inputs.rows, inputs.pods, inputs.samples, inputs.requests, inputs.values
         results = calculate_rows(*rows, options=options, now=now)
         if not all(

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from kscale.effects import (
+    ApiError,
     Emit,
     Event,
     GetMetric,
@@ -40,7 +41,7 @@ from kscale.hpa.controller.scale_target import TargetScale
 from kscale.hpa.controller.state import HPAState
 from kscale.hpa.controller.status import ReconcileContext
 from kscale.hpa.options import HPAOptions
-from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
+from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
 
 __all__ = [
     "UNCHANGED_OBSERVATIONS",
@@ -147,28 +148,28 @@ class CachedDecision(msgspec.Struct, frozen=True, gc=False):
     def concludes(
         self,
         hpa: HorizontalPodAutoscaler,
-        target: TargetScale,
+        scale: Scale | ApiError,
+        resource: str,
         replicas: Sequence[tuple[int, int, int]],
         normalized: NormalizedReplicas,
     ) -> bool:
         """Check whether these inputs lead to the same decision as before, apart from metric values.
 
-        The decision follows from these four inputs. If the status already states it, no condition changes. Observations
-        depend on the previous replicas in the status (``_computation_labels`` of ``metric_proposals``).
+        The decision follows from these inputs (``scale`` and ``resource``: of the target). If the status already states
+        it, no condition changes. Observations depend on the previous replicas in the status (``_computation_labels`` of
+        ``metric_proposals``).
         """
-        if hpa.spec is not self.hpa.spec:
-            return False
-        if target.scale is not self.target.scale or target.resource != self.target.resource:
+        before, target = self.hpa, self.target
+        if hpa.spec is not before.spec or scale is not target.scale or resource != target.resource:
             return False
         if normalized != self.normalized:
             return False
-        for mine, theirs in zip(self.replicas, replicas, strict=True):
-            if mine[0] != theirs[0]:
-                return False
+        if replicas != self.replicas and [row[0] for row in replicas] != [row[0] for row in self.replicas]:
+            return False
         if self.written is None:
-            return hpa is self.hpa
-        return hpa.status.current_replicas == self.hpa.status.current_replicas and is_unchanged_since_write(
-            hpa, self.hpa, self.written
+            return hpa is before
+        return hpa.status.current_replicas == before.status.current_replicas and is_unchanged_since_write(
+            hpa, before, self.written
         )
 
     def with_new_metrics(self, hpa: HorizontalPodAutoscaler) -> CachedDecision:

@@ -59,16 +59,17 @@ from kscale.hpa.batch.precomputed import (
 )
 from kscale.hpa.batch.requests import is_late_response, request_metrics_steps, request_scales_steps
 from kscale.hpa.controller.behavior import StateColumns
-from kscale.hpa.controller.metric_proposals import build_proposals
+from kscale.hpa.controller.metric_proposals import build_metric_statuses
 from kscale.hpa.controller.reconcile import (
     PrecomputedDecision,
+    ReconcileMachine,
     ReconcileResult,
     build_reconcile_observations,
-    reconcile,
 )
-from kscale.hpa.controller.replica_calculator import CalculatedReplicas
+from kscale.hpa.controller.replica_calculator import CALCULATION_MODES, CalculatedReplicas, get_error_text
 from kscale.hpa.controller.scale_target import SelectorStore, TargetScale
 from kscale.hpa.controller.state import ControllerState, HPAState, WrittenVersion
+from kscale.hpa.controller.status import ReconcileContext
 from kscale.hpa.options import HPAOptions
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
 from kscale.objects.argument_types import typed
@@ -372,12 +373,12 @@ class _BatchReconcile:
         if before is None or not before.rows or self.keys != before.prepared.objects.keys:
             return [None] * len(self.hpas)
         repeated: list[CachedDecision | None] = [None] * len(self.hpas)
+        scales, resources = self.inputs.scales, self.prepared.hpas.references.resources
         for row, cached in enumerate(before.rows):
-            scale = self.inputs.scales[row]
-            if cached is None or not self.plain[row] or self.rescales[row] or isinstance(scale, ApiError):
+            if cached is None or not self.plain[row] or self.rescales[row]:
                 continue
-            target, hpa = self._get_target(row, scale), self.hpas[row]
-            if cached.concludes(hpa, target, self.replicas[row], self.normalized[row]):
+            hpa = self.hpas[row]
+            if cached.concludes(hpa, scales[row], resources[row][0], self.replicas[row], self.normalized[row]):
                 if self.replicas[row] == cached.replicas:
                     repeated[row] = cached.with_new_metrics(hpa)
                 else:
@@ -396,9 +397,10 @@ class _BatchReconcile:
         cached, hpa = self.concluded.get(row), self.hpas[row]
         if cached is None or not self.options.gates["StaleControllerConsistencyHPA"]:
             return None
-        if all(new[2] == old[2] for new, old in zip(self.replicas[row], cached.replicas, strict=True)):
+        replicas = self.replicas[row]
+        if [new[2] for new in replicas] == [old[2] for old in cached.replicas]:
             return None  # the status may be the same
-        metrics = [each.status for each in build_proposals(hpa, self._get_calculated_replicas(row), self.options)]
+        metrics = build_metric_statuses(hpa, replicas, self.options)
         return _MetricsUpdate(self, row, cached, msgspec.structs.replace(hpa.status, current_metrics=metrics))
 
     def _start_run(self, row: int) -> ReconcileRun:
@@ -417,14 +419,13 @@ class _BatchReconcile:
                 out.observations, out.record = list(decision.observations), precomputed.finish_without_writes()
                 out.begun = True
         else:
-            steps = reconcile(
-                hpa,
-                _mark_registered(self.states.get(self.keys[row]) or HPAState()),
-                now=self.at,
-                options=self.options,
-                selectors=self.selectors,
-                mapper=self.mapper,
-                known=known,
+            state = _mark_registered(self.states.get(self.keys[row]) or HPAState())
+            context = ReconcileContext(hpa, state, hpa.status, self.at, self.options, Progress(self.at))
+            errors = self._list_calculated_errors(row) if known is None else None
+            # Otherwise the scale is read again, or its selector was not compared with those of other HPAs.
+            alone = not rescales and bool(self.inputs.targets.metrics_begin[row] < self.inputs.targets.metrics_end[row])
+            steps = ReconcileMachine(context, self.selectors, known, calculated=errors, alone=alone).run(
+                self.mapper, None
             )
             out = ReconcileRun(row, steps, self.at, in_full=known is None and rescales)
             if not rescales:
@@ -477,6 +478,22 @@ class _BatchReconcile:
             CalculatedReplicas(replicas=size, utilization=percent, usage=usage)
             for size, percent, usage in self.replicas[row]
         ]
+
+    def _list_calculated_errors(self, row: int) -> list[CalculatedReplicas] | None:
+        """Return the calculator's error for each metric of an HPA all of whose metrics failed in the calculation.
+
+        None for any other HPA, for metrics other than the utilization of a resource, and if an error names a pod.
+        """
+        targets, rows, results = self.inputs.targets, self.inputs.rows, self.decisions.metrics
+        errors: list[CalculatedReplicas] = []
+        for at in range(targets.metrics_begin[row], targets.metrics_end[row]):
+            text = get_error_text(int(results.error[at]), "", legacy=self.options.legacy)
+            if not text or rows.failure[at] or rows.invalid[at] or CALCULATION_MODES[rows.mode[at]] != "utilization":
+                return None
+            errors.append(
+                CalculatedReplicas(utilization=int(results.utilization[at]), usage=int(results.usage[at]), error=text)
+            )
+        return errors or None
 
     def _find_known_outcome(self, run: ReconcileRun, action: Any) -> Outcome | None:
         """Return the outcome that the batch knows already for an action of ``run``; None if it must be performed."""
@@ -586,12 +603,9 @@ class _BatchReconcile:
     def _report_finished_runs(self, runs: Sequence[ReconcileRun]) -> Steps[None]:
         """Emit the events and observations of all HPAs whose reconcile performed no action."""
         yield from self.progress.emit(*[event for run in runs for event in run.events])
-        observations_of_row = {run.row: run.observations for run in runs}
-        all_observations = [
-            observations_of_row.get(row, ()) if known is None else known.observations
-            for row, known in enumerate(self.repeated_rows)
-        ]
-        yield from self.progress.observe(*[run for observations in all_observations for run in observations])
+        known = self.repeated_rows
+        if len(known) > known.count(None) or any(run.observations for run in runs):
+            yield from self.progress.act(Observe(Deferred(partial(_list_finished_observations, known, runs))))
 
     # -- state -------------------------------------------------------------------------------------------------------
 
@@ -617,13 +631,15 @@ class _BatchReconcile:
         """
         histories, plain_states = self.decisions.memory.histories, self.inputs.plain_states
         others: dict[int, HPAState] = {}
-        done, unfinished, late, removed = [], [], [], []
+        unfinished, late, removed = [], [], []
         problems: dict[str, Exception] = {}
         records = {}
         rows = self.rows
         written, changed, unfinished_updates = self._conclude_updates()
         run_of = {run.row: run for run in runs}
-        for row, key in enumerate(self.keys):
+        left_out = self.deleted | self.unanswered | self.late
+        for row in sorted(left_out.union(run_of, unfinished_updates)):  # others: unchanged, or only new metric values
+            key = self.keys[row]
             if row in self.deleted:
                 removed.append(key)
                 continue
@@ -635,15 +651,11 @@ class _BatchReconcile:
                 late.append(key)
                 continue
             run = run_of.get(row)
-            if run is None and row not in unfinished_updates:  # unchanged, or only metric values have changed
-                done.append(row)
-                continue
             record = None if run is None else run.record
             if run is None or (record is None and run.problem is None):
                 unfinished.append(key)
                 rows[row] = None
                 continue
-            done.append(row)
             if record is None:
                 assert run.problem is not None
                 problems[key] = run.problem
@@ -668,10 +680,14 @@ class _BatchReconcile:
             changed.update((row, state.without_histories()) for row, state in others.items())
         if changed:  # otherwise keep the same list, which the next batch recognizes
             plain_states = [changed.get(row, state) for row, state in enumerate(plain_states)]
+        keys = self.keys
         if unfinished or late or removed:
+            not_done = {*unfinished, *late, *removed}
+            done = [row for row, key in enumerate(keys) if key not in not_done]
             histories, plain_states = histories.take(np.array(done, np.int64)), [plain_states[row] for row in done]
+            keys = [keys[row] for row in done]
         return BatchResult(
-            keys=[self.keys[row] for row in done],
+            keys=keys,
             histories=histories,
             plain_states=plain_states,
             unfinished=unfinished,
@@ -746,6 +762,19 @@ def _move_outcome(outcome: Outcome, late: int) -> Outcome:
     return msgspec.structs.replace(outcome, at=outcome.at - late) if late else outcome
 
 
+def _list_finished_observations(
+    repeated_rows: Sequence[CachedDecision | None], runs: Sequence[ReconcileRun]
+) -> list[Observation]:
+    """Return the observations of all HPAs whose reconcile performed no action, in the order of their rows.
+
+    ``repeated_rows``: cached decisions of the HPAs whose result is that of the last batch. ``runs``: finished runs of
+    other rows.
+    """
+    of_run = {run.row: run.observations for run in runs}
+    each = (of_run.get(row, ()) if known is None else known.observations for row, known in enumerate(repeated_rows))
+    return [observation for observations in each for observation in observations]
+
+
 def _mark_registered(state: HPAState) -> HPAState:
     """Return the state with ``registered`` true."""
     return state if state.registered else msgspec.structs.replace(state, registered=True)
@@ -765,7 +794,7 @@ def is_stable_batch(result: BatchResult) -> bool:
     if result.records or result.problems or result.unfinished or result.late or result.decisions.rescaled.any():
         return False
     samples, pods = result.inputs.samples, result.inputs.pods
-    taken = samples.time[samples.present != 0]
+    taken = samples.time if samples.present.all() else samples.time[samples.present != 0]
     if not len(taken) or not len(pods):
         return not len(taken)
     return bool(taken.min() >= pods.transition.max() + samples.window.max())

@@ -449,8 +449,13 @@ def request_scales_steps(
     ``within``: timeout in nanoseconds (None for no timeout). ``took`` receives the duration of each request in
     nanoseconds.
     """
-    resources = read_target_references(hpas, mapper).resources
-    rows = [row for row, key in enumerate(keys) if key not in known and resources[row]]
+    unknown = [row for row, key in enumerate(keys) if key not in known]
+    if not unknown:
+        return dict(known)
+    resources = dict(
+        zip(unknown, read_target_references([hpas[row] for row in unknown], mapper).resources, strict=True)
+    )
+    rows = [row for row in unknown if resources[row]]
     if not rows:
         return dict(known)
     machines = [partial(_request_scale_steps, hpas[row], resources[row]) for row in rows]

@@ -61,6 +61,7 @@ __all__ = [
     "MetricSource",
     "RESTMetricsClient",
     "build_computation_observations",
+    "build_metric_statuses",
     "build_object_request",
     "build_proposal",
     "build_proposals",
@@ -395,16 +396,22 @@ def _build_resource_proposal(
         quantity_name = "utilization" if of_requests else "usage"
         text = f"failed to get {source.name} {quantity_name}: {replicas.error}"
         return _build_metric_error(source, text, replicas=replicas)
+    status = _build_resource_status(source, replicas.utilization, replicas.usage)
+    return MetricProposal(get_metric_name(source), status, replicas)
+
+
+def _build_resource_status(
+    source: ResourceMetricSource | ContainerResourceMetricSource, utilization: int | None, usage: int
+) -> MetricStatus:
+    """Build the status of a resource metric from its utilization (percent of requests) and usage (milli-units)."""
     current = MetricValueStatus(
-        average_utilization=replicas.utilization if of_requests else None,
-        average_value=to_status_quantity(replicas.usage, source.name),
+        average_utilization=utilization if source.target.average_value is None else None,
+        average_value=to_status_quantity(usage, source.name),
     )
     if isinstance(source, ContainerResourceMetricSource):
         of_container = ContainerResourceMetricStatus(name=source.name, container=source.container, current=current)
-        status = MetricStatus(type="ContainerResource", container_resource=of_container)
-    else:
-        status = MetricStatus(type="Resource", resource=ResourceMetricStatus(name=source.name, current=current))
-    return MetricProposal(get_metric_name(source), status, replicas)
+        return MetricStatus(type="ContainerResource", container_resource=of_container)
+    return MetricStatus(type="Resource", resource=ResourceMetricStatus(name=source.name, current=current))
 
 
 def _build_current_value(replicas: CalculatedReplicas, average: bool) -> MetricValueStatus:
@@ -493,20 +500,24 @@ class CombinedProposal(msgspec.Struct, frozen=True, gc=False):
 
 
 def compute_replicas_for_metrics(
-    context: ReconcileContext, scale: Scale
+    context: ReconcileContext, scale: Scale, calculated: Sequence[CalculatedReplicas] | None = None
 ) -> StepsOf[List | GetMetric | Emit | Observe, CombinedProposal]:
     """Compute the proposals of all metrics and choose the largest.
 
     Sets ScalingActive, emits an event for each metric that failed, and observes the count and duration of each.
+    ``calculated``: the calculator's result for each metric, if it is known; nothing is requested then.
     """
     calculator = ReplicaCalculator(RESTMetricsClient(context.progress), context.progress, context.now, context.options)
     tolerances = get_tolerances(context.hpa, context.options)
     proposals: list[MetricProposal | MetricError] = []
-    for spec in context.hpa.spec.metrics or ():
+    for i, spec in enumerate(context.hpa.spec.metrics or ()):
         started = context.progress.now
-        proposal = yield from compute_replicas_for_metric(
-            spec, context.hpa.metadata.namespace, scale, calculator, tolerances
-        )
+        if calculated is not None and (source := get_metric_source(spec, context.options)) is not None:
+            proposal = build_proposal(source, calculated[i])
+        else:
+            proposal = yield from compute_replicas_for_metric(
+                spec, context.hpa.metadata.namespace, scale, calculator, tolerances
+            )
         proposals.append(proposal)
         if isinstance(proposal, MetricError):
             yield from context.warn(proposal.reason, proposal.message)
@@ -555,6 +566,23 @@ def build_proposals(
         assert isinstance(proposal, MetricProposal)  # the result is no error
         proposals.append(proposal)
     return tuple(proposals)
+
+
+def build_metric_statuses(
+    hpa: HorizontalPodAutoscaler, calculated: Sequence[tuple[int, int, int]], options: HPAOptions
+) -> list[MetricStatus]:
+    """Build the statuses of an HPA's metrics from (replicas, utilization, usage) of each, without errors."""
+    statuses: list[MetricStatus] = []
+    for spec, (size, utilization, usage) in zip(hpa.spec.metrics or (), calculated, strict=True):
+        source = get_metric_source(spec, options)
+        if isinstance(source, (ResourceMetricSource, ContainerResourceMetricSource)):
+            statuses.append(_build_resource_status(source, utilization, usage))
+            continue
+        assert source is not None  # the calculator has a result for it
+        proposal = build_proposal(source, CalculatedReplicas(replicas=size, utilization=utilization, usage=usage))
+        assert isinstance(proposal, MetricProposal)  # the result is no error
+        statuses.append(proposal.status)
+    return statuses
 
 
 def _choose_largest_proposal(

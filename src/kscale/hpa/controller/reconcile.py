@@ -261,7 +261,9 @@ def format_status_error(hpa: HorizontalPodAutoscaler, error: str) -> str:
 class ReconcileMachine:
     """Step machine of one reconcile, with its results so far.
 
-    With ``selectors`` None, the check for other HPAs that select the same pods is skipped.
+    With ``selectors`` None, the check for other HPAs that select the same pods is skipped. ``calculated``: the
+    calculator's result for each metric; None: metrics and pods are requested. ``alone``: it is already known that no
+    other HPA selects the same pods.
     """
 
     context: ReconcileContext
@@ -277,6 +279,8 @@ class ReconcileMachine:
     current: int | None = None
     scale_written: int | None = None
     reason: str = ""
+    calculated: Sequence[CalculatedReplicas] | None = None
+    alone: bool = False
 
     def run(self, mapper: RESTMapper, seen_version: str | None) -> ReconcileSteps:
         """Reconcile an HPA that exists (upstream's ``reconcileKey``).
@@ -362,12 +366,13 @@ class ReconcileMachine:
             self.reason = "Current number of replicas below Spec.MinReplicas"
             return minimum, ""
         precomputed = self.known = self.known if self.known is not None and self.known.applies_to(scale) else None
-        error = yield from check_selector(context, scale.status.selector, self.selectors, alone=precomputed is not None)
+        alone = self.alone or precomputed is not None
+        error = yield from check_selector(context, scale.status.selector, self.selectors, alone=alone)
         if error:
             self.error_class = "internal"
             return None, (yield from self._fail(current, error))
         if precomputed is None:
-            combined = yield from compute_replicas_for_metrics(context, scale)
+            combined = yield from compute_replicas_for_metrics(context, scale, self.calculated)
         else:
             combined = combine_calculated_replicas(context, scale, precomputed.replicas)
             for observation in build_computation_observations(context, combined.each):

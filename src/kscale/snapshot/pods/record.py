@@ -101,6 +101,18 @@ class PodRecord:
         self.priority: int = pod.spec.priority or 0
         self.controller: str | None = replica_controller(pod)
 
+    def copy_for(self, pod: Pod, key: str) -> PodRecord:
+        """Return the record of a decoded pod that has the same owners, priority and class as this one.
+
+        ``key``: the pod's ``namespace/name``.
+        """
+        record = PodRecord.__new__(PodRecord)
+        record._pod = pod  # noqa: SLF001 - a new object of this class
+        record.raw = record.exemplar = record.mapped = record.facts = None
+        record.key, record.uid = key, pod.metadata.uid or key
+        record.priority, record.controller, record.pod_class = self.priority, self.controller, self.pod_class
+        return record
+
     @classmethod
     def lazy(
         cls,

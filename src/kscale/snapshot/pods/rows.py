@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, overload
+from operator import attrgetter
+from typing import Any, Final, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -254,8 +255,10 @@ class PlacedPods(Sequence[PodRecord]):
     @cached_property
     def priorities(self) -> NDArray[np.int64]:
         """Return the priorities, 0 for a pod without: int64[n]."""
-        own = np.array([pod.priority for pod in self.added], dtype=np.int64)
-        return read_only(np.concatenate([self._table.columns["priority"][self.rows], own]))
+        priorities = self._table.columns["priority"][self.rows]
+        if self.added:
+            priorities = np.append(priorities, np.array([pod.priority for pod in self.added], dtype=np.int64))
+        return read_only(priorities)
 
     def where(self, what: str, test: Callable[[Pod], bool], positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return those of the positions whose pods satisfy ``test``, which must depend on the pod alone.
@@ -318,6 +321,13 @@ class Classifier:
         return self._interner.classify(record.pod, placed=False)
 
 
+_SHAPE_PARTS: Final = attrgetter(
+    *("metadata.annotations", "status", "spec.containers", "spec.init_containers", "spec.volumes", "spec.overhead"),
+    *("spec.resources", "spec.restart_policy", "spec.priority", "spec.termination_grace_period_seconds"),
+)
+"""The parts of a pod that :func:`~kscale.snapshot.classes.pod_shapes.shape_key` reads."""
+
+
 def shapes_of(table: PodTable, rows: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return the shape numbers of the given rows: int32[n].
 
@@ -326,13 +336,25 @@ def shapes_of(table: PodTable, rows: NDArray[np.int64]) -> NDArray[np.int32]:
     column = table.columns["shape"]
     unknown = rows[column[rows] == 0]
     if len(unknown):
-        source, of_exemplar, numbers = table.columns["source"], dict[int, int](), []
+        source, of_exemplar, of_parts, numbers = (
+            table.columns["source"],
+            dict[int, int](),
+            dict[Any, tuple[int, Pod]](),
+            [],
+        )
         for row, at, class_of in zip(
             unknown.tolist(), source[unknown].tolist(), table.columns["class_of"][unknown].tolist(), strict=True
         ):
             number = of_exemplar.get(at)
             if number is None:
-                number = table.interner.shape_of(table.record(row).pod, class_of)
+                pod = table.record(row).pod
+                # A pod with the same parts is kept alive meanwhile, so that their ids are not reused.
+                parts = (class_of, *map(id, _SHAPE_PARTS(pod))) if at == -1 else None
+                number, _ = of_parts.get(parts, (None, pod))
+                if number is None:
+                    number = table.interner.shape_of(pod, class_of)
+                    if parts is not None:
+                        of_parts[parts] = number, pod
                 if at < -1:
                     of_exemplar[at] = number
             numbers.append(number)

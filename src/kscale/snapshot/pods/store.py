@@ -516,46 +516,54 @@ class PodStore:
     def describe(self, pods: Iterable[Pod]) -> DescribedPods:
         """Return the rows of pods that are not modified from now on, for :meth:`put_described`.
 
-        Raises InputError for an invalid time.
+        Pods that share all parts but node and version have one kind, which is described once. Raises InputError for an
+        invalid time.
         """
-        records = {record.key: record for record in map(PodRecord, map(with_namespace, pods))}
-        similar: dict[tuple[Any, ...], tuple[list[int], PodClass | None]] = {}
-        values = [self._describe_like(record, similar) for record in records.values()]
+        by_key = {pod.key: pod for pod in map(with_namespace, pods)}
+        numbers: dict[tuple[Any, ...], int] = {}
+        first_of_kind: list[PodRecord] = []
+        values_of_kind: list[list[int]] = []
+        records: list[PodRecord] = []
+        kinds: list[int] = []
+        at: list[int] = []
+        for key, pod in by_key.items():
+            metadata, spec, status = pod.metadata, pod.spec, pod.status
+            parts = (metadata.labels, metadata.annotations, metadata.owner_references, status)
+            texts = metadata.namespace, metadata.creation_timestamp, metadata.deletion_timestamp, bool(spec.node_name)
+            kind = numbers.get(parts_and_texts := (*map(id, _SPEC(spec)), *map(id, parts), *texts))
+            if kind is None:
+                kind, record = len(first_of_kind), PodRecord(pod)
+                values = self._describe_pod(record)
+                pod_class = self.interner.classes[values[COLUMN["class_of"]]]
+                if not (pod_class.pod_name or pod_class.pod_uid):
+                    numbers[parts_and_texts] = kind
+                first_of_kind.append(record)
+                values_of_kind.append(values)
+            else:
+                record, values = first_of_kind[kind].copy_for(pod, key), values_of_kind[kind]
+            has_node = values[COLUMN["at"]] >= 0
+            at.append(self.nodes.number(spec.node_name or status.nominated_node_name) if has_node else -1)
+            kinds.append(kind)
+            records.append(record)
         self.sums.extend_to(len(self.nodes))  # the pods may name nodes that no pod has named
-        columns = np.array(values, dtype=np.int64).reshape(len(records), len(POD_COLUMNS)).T
+        columns = np.array(values_of_kind, dtype=np.int64).reshape(-1, len(POD_COLUMNS)).T[:, np.array(kinds, np.int64)]
+        columns[COLUMN["at"]] = at
+        columns[COLUMN["version"]] = [version_number(pod.metadata.resource_version) for pod in by_key.values()]
         columns[COLUMN["stamp"]] = self.table.next_stamps(len(records))
-        return DescribedPods(list(records.values()), columns, self.interner, self.table.memo)
+        return DescribedPods(records, columns, self.interner, self.table.memo)
 
-    def _describe_like(
-        self, record: PodRecord, similar: dict[tuple[Any, ...], tuple[list[int], PodClass | None]]
-    ) -> list[int]:
+    def _describe_pod(self, record: PodRecord) -> list[int]:
         """Return the column values of a pod's row, and set the pod's class in ``record`` if the pod is pending.
 
-        The pod must not be modified from now on. ``similar`` caches values and class by the parts of a pod that
-        determine them, all but its node and version; it is updated.
+        The pod must not be modified from now on.
         """
         pod = record.pod
-        metadata, spec, status = pod.metadata, pod.spec, pod.status
-        parts = (metadata.labels, metadata.annotations, metadata.owner_references, status)
-        texts = metadata.namespace, metadata.creation_timestamp, metadata.deletion_timestamp, bool(spec.node_name)
-        key = (*map(id, _SPEC(spec)), *map(id, parts), *texts)
-        if key in similar:
-            known, record.pod_class = similar[key]
-            values = known.copy()
-            values[COLUMN["version"]] = version_number(metadata.resource_version)
-            if values[COLUMN["at"]] >= 0:
-                values[COLUMN["at"]] = self.nodes.number(spec.node_name or status.nominated_node_name)
-            return values
         state = state_of(pod, finished=self.finished)
         placed = state in (PLACED, FINISHED)
         class_of, contents = self.class_cache.numbers_of(pod, placed=placed, immutable=True)
-        pod_class = self.interner.classes[class_of]
         if state == PENDING:
-            record.pod_class = pod_class
-        values = self._row_values(record, pod, state, class_of, contents)
-        if not (pod_class.pod_name or pod_class.pod_uid):
-            similar[key] = values, record.pod_class
-        return values
+            record.pod_class = self.interner.classes[class_of]
+        return self._row_values(record, pod, state, class_of, contents)
 
     def put_described(self, pods: DescribedPods) -> None:
         """Put pods that this store has described, or the store that this one is a copy of.

@@ -25,8 +25,10 @@ from kscale.vpa.resources import CPU, MEMORY
 
 __all__ = [
     "AggregateRecommendation",
+    "ContainerUsage",
     "LastRecommendations",
     "UsageError",
+    "add_container_usage",
     "add_cpu_grid",
     "add_usage",
     "find_slot",
@@ -204,6 +206,45 @@ def add_usage(
         wanted = np.flatnonzero(known & ((kinds == CPU_SAMPLE) == cpu))
         if len(wanted):
             errors += adder.add(kinds, wanted)
+    return [error for _, error in sorted(errors, key=itemgetter(0))]
+
+
+class ContainerUsage(NamedTuple):
+    """One CPU sample (``cpu``, millicores) and one memory sample (``memory``, bytes) of each container, int64[n] each.
+
+    ``time`` int64[n]: nanoseconds since 1970.
+    """
+
+    containers: Sequence[ContainerName]
+    time: _Int64Array
+    cpu: _Int64Array
+    memory: _Int64Array
+
+    def to_usage(self) -> Usage:
+        """Return the samples container by container, CPU first."""
+        count = len(self.time)
+        return Usage(
+            self.containers,
+            np.repeat(np.arange(count, dtype=np.int32), 2),
+            np.repeat(self.time, 2),
+            np.stack([self.cpu, self.memory], axis=1).ravel(),
+            np.tile(np.array([CPU_SAMPLE, MEMORY_SAMPLE], np.uint8), count),
+        )
+
+
+def add_container_usage(
+    state: RecommenderState, usage: ContainerUsage, now: Moment, quality: QualityObserver | None = None
+) -> list[UsageError]:
+    """Add samples of containers like :func:`add_usage` adds ``usage.to_usage()``."""
+    resolved = _resolve_containers(state, usage.containers, now)
+    if (resolved.slots < 0).any() or _find_representable_times(usage.time) is not None:
+        return add_usage(state, usage.to_usage(), now, quality)
+    numbers = np.arange(len(usage.time), dtype=np.int32)
+    errors: list[tuple[int, UsageError]] = []
+    for kind, value in ((CPU_SAMPLE, usage.cpu), (MEMORY_SAMPLE, usage.memory)):
+        samples = Usage(usage.containers, numbers, usage.time, value, kind)
+        adder = _SampleAdder(state, samples, resolved.slots, resolved, quality)
+        errors += [(2 * i + kind, error) for i, error in adder.add(kind, None)]
     return [error for _, error in sorted(errors, key=itemgetter(0))]
 
 

@@ -168,6 +168,8 @@ class RecommenderState:
         self.cached_recommendations: Any = None
         """The last recommendations, cached by the estimators."""
         self.container_slots = ContainerSlotCache()
+        self.controllers_version: tuple[object, ...] | None = None
+        """:attr:`kscale.vpa.controllers.Controllers.version` when VPAs were last loaded; None if it is unknown."""
         self.targets: dict[VpaKey, tuple[TargetReference, KubeObject, Selector]] = {}
         """Targets of VPAs with the target object and its selector."""
         self._slots: dict[Vpa, tuple[int, list[tuple[str, int]], VpaContainerSlots]] = {}
@@ -568,6 +570,9 @@ def _get_merge_plan(state: RecommenderState, vpas: list[Vpa]) -> _MergePlan:
         if plan.vpas == vpas:
             return plan
     plan = _build_merge_plan(state, vpas)
+    for other in state.merge_plans:
+        if other.vpas == vpas and other.names == plan.names:
+            plan = plan._replace(names=other.names)  # callers recognize the list
     if not any(vpa.initial_states for vpa in vpas):  # initial states may be replaced
         known = [plan, *known[: _MAX_CACHED_PLANS - 1]]
     state.merge_plans = known

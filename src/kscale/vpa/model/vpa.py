@@ -217,6 +217,10 @@ class Vpa:
         """Return the VPA's (namespace, name)."""
         return self.namespace, self.name
 
+    def is_loaded_from(self, item: VerticalPodAutoscaler) -> bool:
+        """Return whether the last round read this same object ``item`` and did not change its status."""
+        return self.stable is not None and self.stable.item is item
+
     @property
     def update_mode(self) -> str | None:
         """Return the update mode of the VPA's object; None if there is none."""

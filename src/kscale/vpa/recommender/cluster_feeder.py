@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -40,6 +39,7 @@ from kscale.series.prometheus import LastLabels, PrometheusHistory, container_ke
 from kscale.snapshot.caches import collector_paused
 from kscale.vpa.controllers import ControllerKey, Controllers, TargetError
 from kscale.vpa.metrics import ObservationTally, QualityObserver, build_observation
+from kscale.vpa.model.add_samples import ContainerUsage, add_container_usage
 from kscale.vpa.model.saved_state import CPU_SAMPLE, MEMORY_SAMPLE, RecommenderState, Usage, UsageError, add_usage
 from kscale.vpa.model.usage import ContainerName, OutOfMemory, to_usage
 from kscale.vpa.model.vpa import CONFIG_DEPRECATED, CONFIG_UNSUPPORTED, PodKey, Vpa
@@ -83,14 +83,19 @@ def load_vpas_steps(
     """
     observed = []
     changed = []
+    version, targets = controllers.version, state.targets
+    same_controllers = version is not None and version == state.controllers_version
+    state.controllers_version = version
     for item in vpas:
+        previous = state.vpas.get(key := (item.metadata.namespace, item.metadata.name))
+        if same_controllers and previous is not None and previous.is_loaded_from(item) and key in targets:
+            observed.append(key)
+            continue
         if not is_managed_vpa(item, state.options):
             continue
-        previous = state.vpas.get((item.metadata.namespace, item.metadata.name))
         selector, problem = _get_cached_selector(state, item, controllers), ""
-        stable = None if previous is None else previous.stable
-        if previous is not None and stable is not None and stable.item is item and selector is previous.selector:
-            observed.append(previous.key)
+        if previous is not None and previous.is_loaded_from(item) and selector is previous.selector:
+            observed.append(key)
             continue
         if selector is None:
             selector, problem = yield from _resolve_selector_steps(item, controllers, progress)
@@ -260,25 +265,17 @@ def convert_pod_metrics(items: Iterable[PodMetrics]) -> Usage:
 
 def convert_usage_columns(usage: PodUsage) -> Usage:
     """Convert columns of pod usage in the same way as :func:`convert_pod_metrics`."""
-    counts = np.diff(usage.ends, prepend=0)
-    values = np.zeros((len(usage.container), 2), np.int64)
+    return _read_container_usage(usage).to_usage()
+
+
+def _read_container_usage(usage: PodUsage) -> ContainerUsage:
+    """Return the samples of columns of pod usage. A missing amount is 0."""
+    counts, cpu = np.diff(usage.ends, prepend=0), np.zeros(len(usage.container), np.int64)
     for name, milli, _ in usage.columns():
         if name == CPU:
-            values[:, CPU_SAMPLE] = milli
-    values[:, MEMORY_SAMPLE] = usage.whole(MEMORY)
-    which, kind = _alternate_kinds(len(values))
-    each = 2 * counts[0] if len(counts) and (counts == counts[0]).all() else 2 * counts
-    return Usage(usage.container_names(), which, np.repeat(usage.time, each), values.ravel(), kind)
-
-
-@lru_cache(maxsize=1)  # equal for every scrape of the same pods
-def _alternate_kinds(count: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-    """Return (container index, kind) of a CPU and a memory sample for each of ``count`` containers, as arrays."""
-    which = np.repeat(np.arange(count, dtype=np.int32), 2)
-    kind = np.tile(np.array([CPU_SAMPLE, MEMORY_SAMPLE], np.uint8), count)
-    which.setflags(write=False)
-    kind.setflags(write=False)
-    return which, kind
+            cpu = milli
+    time = usage.time if (counts == 1).all() else np.repeat(usage.time, counts)
+    return ContainerUsage(usage.container_names(), time, cpu, usage.whole(MEMORY))
 
 
 @typed
@@ -360,11 +357,16 @@ def load_metrics_steps(
     Returns the rejected samples in order. Failed requests are added to ``diagnostics``.
     """
     tally = ObservationTally()
+    all_usage: list[Usage | ContainerUsage] = [*(usage or ())]
     if usage is None:
-        usage = yield from _request_usage_steps(state, progress, tally, diagnostics)
+        all_usage = yield from _request_usage_steps(state, progress, tally, diagnostics)
     quality = QualityObserver(tally)
-    all_usage = [*usage, to_usage(ooms)] if ooms else usage
-    errors = [error for each in all_usage for error in add_usage(state, each, progress.now, quality)]
+    errors: list[UsageError] = []
+    for each in [*all_usage, *([to_usage(ooms)] if ooms else ())]:
+        if isinstance(each, ContainerUsage):
+            errors += add_container_usage(state, each, progress.now, quality)
+        else:
+            errors += add_usage(state, each, progress.now, quality)
     tally.count("vpa_recommender_aggregate_container_states_count", {}, len(state.aggregates))
     yield from progress.act(Observe(Deferred(tally.observations)))
     return errors
@@ -372,7 +374,7 @@ def load_metrics_steps(
 
 def _request_usage_steps(
     state: RecommenderState, progress: Progress, tally: ObservationTally, diagnostics: list[str]
-) -> StepsOf[GetMetric, list[Usage]]:
+) -> StepsOf[GetMetric, list[Usage | ContainerUsage]]:
     """Request usage from metrics-server or external metrics.
 
     If a request fails or a response is invalid, returns an empty list and adds the error to ``diagnostics``.
@@ -384,7 +386,7 @@ def _request_usage_steps(
     else:
         outcome = yield from progress.act(GetMetric(api="resource", namespace=namespace, columns=True))
         response = outcome.error if outcome.error is not None else outcome.value
-    converted: Usage | ApiError
+    converted: Usage | ContainerUsage | ApiError
     try:
         converted = response if isinstance(response, ApiError) else _convert_usage(response)
     except InputError as error:
@@ -397,9 +399,9 @@ def _request_usage_steps(
     return [converted]
 
 
-def _convert_usage(response: PodUsage | PodMetricsList) -> Usage:
+def _convert_usage(response: PodUsage | PodMetricsList) -> Usage | ContainerUsage:
     """Convert a response of the metrics API to the recommender's input."""
-    return convert_usage_columns(response) if isinstance(response, PodUsage) else convert_pod_metrics(response.items)
+    return _read_container_usage(response) if isinstance(response, PodUsage) else convert_pod_metrics(response.items)
 
 
 _REQUESTS_METRIC: Final = "vpa_recommender_prometheus_client_api_requests_count"

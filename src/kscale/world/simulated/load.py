@@ -12,13 +12,13 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.effects import LAST_TIME, SECOND, Moment, VirtualTime
+from kscale.effects import LAST_TIME, SECOND, ZERO_TIME, Moment, VirtualTime
 from kscale.objects.api.core import Pod
 from kscale.objects.conditions import find
 from kscale.world.simulated.controllers import HAPPENINGS, Key, OwnedPods
@@ -107,10 +107,11 @@ class Signal:
 
     ``value[i]`` (int64, milli) applies from ``time[i]`` (int64, nanoseconds, rising) to ``time[i + 1]``. Before the
     first step the first value applies, after the last step the last one. ``repeat``: period in nanoseconds after which
-    the signal starts again. Means are computed in whole milliseconds.
+    the signal starts again. Means are computed in whole milliseconds. Attributes: ``times`` in milliseconds since
+    ``begin``, ``values`` in milli, and ``repeat`` in milliseconds.
     """
 
-    __slots__ = ("_flat", "_sums", "_time", "_value", "begin", "repeat")
+    __slots__ = ("_flat", "_sums", "begin", "repeat", "times", "values")
 
     def __init__(
         self, time: Sequence[int] | NDArray[np.int64], value: Sequence[int] | NDArray[np.int64], *, repeat: int = 0
@@ -122,12 +123,12 @@ class Signal:
         steps = (times - self.begin) // _MILLISECOND
         sums = np.concatenate([[0], np.cumsum(np.diff(steps) * values[:-1])])
         # Accessed one by one, for which lists are faster than arrays.
-        self._time: list[int] = steps.tolist()
-        self._value: list[int] = values.tolist()
+        self.times: list[int] = steps.tolist()
+        self.values: list[int] = values.tolist()
         self._sums: list[int] = sums.tolist()
         self._flat: tuple[Moment, Moment, int] = (0, -1, 0)  # (begin, end, value) of a constant interval
         self.repeat = repeat // _MILLISECOND
-        if self.repeat and self.repeat <= self._time[-1]:
+        if self.repeat and self.repeat <= self.times[-1]:
             raise ValueError("a signal repeats after its last step")
 
     @classmethod
@@ -140,22 +141,17 @@ class Signal:
         place = (time - self.begin) // _MILLISECOND
         if self.repeat and place >= 0:
             place %= self.repeat
-        return self._value[self._step(place)]
+        return self.values[self._step(place)]
 
     def mean(self, begin: Moment, end: Moment) -> int:
         """Return the mean value over an interval, in milli (rounded down).
 
         If the interval is shorter than a millisecond, returns the value at its end.
         """
-        return self.mean_and_flat(begin, end)[0]
-
-    def mean_and_flat(self, begin: Moment, end: Moment) -> tuple[int, Moment]:
-        """Return (:meth:`mean` over the interval, :meth:`flat_until` of its begin)."""
-        flat = self.flat_until(begin)
-        if end <= flat and end - begin >= _MILLISECOND:
-            return self._flat[2], flat
+        if end <= self.flat_until(begin) and end - begin >= _MILLISECOND:
+            return self._flat[2]
         low, high = (begin - self.begin) // _MILLISECOND, (end - self.begin) // _MILLISECOND
-        return self.get_value(end) if high <= low else (self._sum(high) - self._sum(low)) // (high - low), flat
+        return self.get_value(end) if high <= low else (self._sum(high) - self._sum(low)) // (high - low)
 
     def flat_until(self, begin: Moment) -> Moment:
         """Return until when the value at ``begin`` stays constant; :data:`LAST_TIME` if it never changes."""
@@ -168,15 +164,15 @@ class Signal:
         """Return (time of the next change, None if there is none; value until then)."""
         place = (time - self.begin) // _MILLISECOND
         rounds = place // self.repeat if self.repeat and place >= 0 else 0
-        step = bisect_right(self._time, place - rounds * self.repeat)
-        value = self._value[step - 1 if step else 0]
-        if step < len(self._time):
-            return self.begin + (rounds * self.repeat + self._time[step]) * _MILLISECOND, value
+        step = bisect_right(self.times, place - rounds * self.repeat)
+        value = self.values[step - 1 if step else 0]
+        if step < len(self.times):
+            return self.begin + (rounds * self.repeat + self.times[step]) * _MILLISECOND, value
         return self.begin + (rounds + 1) * self.repeat * _MILLISECOND if self.repeat else None, value
 
     def _step(self, place: int) -> int:
         """Return the index of the step at ``place`` milliseconds from the begin; 0 before the begin."""
-        return max(bisect_right(self._time, place) - 1, 0)
+        return max(bisect_right(self.times, place) - 1, 0)
 
     def _sum(self, place: int) -> int:
         """Return the integral from the signal's begin, in milli times milliseconds."""
@@ -189,7 +185,7 @@ class Signal:
     def _within(self, place: int) -> int:
         """Return the integral up to ``place`` milliseconds, without repetition, in milli times milliseconds."""
         step = self._step(place)
-        return self._sums[step] + (place - self._time[step]) * self._value[step]
+        return self._sums[step] + (place - self.times[step]) * self.values[step]
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -271,27 +267,64 @@ def serving_since(pod: Pod) -> str | None:
 _STEP: Final = SECOND
 
 
-class _CachedUsage(NamedTuple):
-    """Cached usage per ready pod of a workload over any time from ``begin`` to ``end``.
+_LONGEST: Final = 1 << 44
+"""Milliseconds; longer than any time between two moments."""
 
-    It is valid while ``usage`` and the number of ``ready`` pods stay the same. ``pods``: change counter of pods at the
-    time of counting.
+
+class _UsageColumns:
+    """All signals of ``usage`` as columns, which are read together.
+
+    ``values``: the value of each signal from ``begin`` on, constant until ``flat`` (int64[signals]). ``until``: the
+    first time at which one of them changes.
     """
 
-    usage: Mapping[str, Usage]
-    pods: int
-    ready: int
-    begin: Moment
-    end: Moment
-    used: dict[str, int]
+    def __init__(self, usage: Mapping[Key, Mapping[str, Usage]]) -> None:
+        self.usage = {key: {**own} for key, own in usage.items()}
+        self._names = [sorted(own) for own in usage.values()]
+        entries = [own[name] for own in usage.values() for name in sorted(own)]
+        self._signals = signals = [entry.signal for entry in entries]
+        self._workload = np.repeat(np.arange(len(usage)), [len(names) for names in self._names])
+        self._per_pod = np.array([entry.per_pod for entry in entries], np.bool_)
+        self._starts = np.array([signal.begin for signal in signals], np.int64)
+        self._repeat = np.array([signal.repeat for signal in signals], np.int64)
+        self._place = np.arange(len(signals)) * _LONGEST  # of each signal in the joined steps
+        steps = [np.empty(0, np.int64), *(np.array(each.times) + at * _LONGEST for at, each in enumerate(signals))]
+        self._steps = np.concatenate(steps)
+        self._step_values = np.array([value for signal in signals for value in signal.values], np.int64)
+        self._ends = np.cumsum([len(signal.times) for signal in signals], dtype=np.int64)
+        self._begins = np.append(0, self._ends)[:-1]
+        self.begin = self.until = ZERO_TIME
+        self.values = self.flat = np.empty(0, np.int64)
 
-    def is_valid(self, usage: Mapping[str, Usage], ready: int, begin: Moment, end: Moment) -> bool:
-        """Check whether the cached usage is that of this interval, with these signals and number of ready pods.
+    def _move_to(self, begin: Moment) -> None:
+        """Read all signals at a moment."""
+        place = (begin - self._starts) // _MILLISECOND
+        rounds = np.where((self._repeat > 0) & (place >= 0), place // np.maximum(self._repeat, 1), 0)
+        within = np.maximum(place - rounds * self._repeat, -1)
+        step = np.searchsorted(self._steps, self._place + within, side="right")
+        self.values = self._step_values[np.maximum(step - 1, self._begins)]
+        ends = step == self._ends
+        following = np.where(ends, self._repeat, self._steps[np.where(ends, 0, step)] - self._place)
+        change = self._starts + (rounds * self._repeat + following) * _MILLISECOND
+        self.flat = np.where(ends & (self._repeat == 0), LAST_TIME, change)
+        self.begin, self.until = begin, int(self.flat.min(initial=LAST_TIME))
 
-        The mean of an empty interval is the value at its end.
+    def read(self, begin: Moment, end: Moment, ready: Sequence[int]) -> dict[Key, dict[str, int]]:
+        """Return the usage of each ready pod over an interval, in milli, by workload and resource or metric.
+
+        ``ready``: number of ready pods of each workload.
         """
-        within = self.begin <= begin and (end < self.end or begin < end == self.end)
-        return within and ready == self.ready and usage == self.usage
+        if not self.begin <= begin < self.until:
+            self._move_to(begin)
+        amounts = self.values
+        if end > self.until or end - begin < _MILLISECOND:
+            amounts = amounts.copy()
+            for i in np.flatnonzero((self.flat < end) | (end - begin < _MILLISECOND)).tolist():
+                amounts[i] = self._signals[i].mean(begin, end)
+        pods = np.array(ready, np.int64)[self._workload]
+        shares = np.where(self._per_pod, amounts, np.where(pods > 0, amounts // np.maximum(pods, 1), 0))
+        values = iter(shares.tolist())
+        return {key: {name: next(values) for name in names} for key, names in zip(self.usage, self._names, strict=True)}
 
 
 class Load:
@@ -307,7 +340,7 @@ class Load:
         self.usage: dict[Key, dict[str, Usage]] = {}
         self.queues: dict[Key, Queue] = {}
         self._stepped: Moment = time.now
-        self._steady: dict[Key, _CachedUsage] = {}
+        self._columns: _UsageColumns | None = None
         self._until: tuple[Moment, Moment] | None = None  # (begin, result of :meth:`steady_until`)
 
     def begin(self) -> None:
@@ -344,30 +377,13 @@ class Load:
 
     def used_by_all(self, begin: Moment, end: Moment) -> dict[Key, dict[str, int]]:
         """Return the usage in milli (:meth:`get_usage`) of each workload by name of the resource or metric."""
-        ready_of, result, first = self.pods.count_ready, {}, LAST_TIME
-        pods = self.pods.count
-        for key, usage in self.usage.items():
-            if key in self.queues:
-                result[key] = {name: self.get_usage(key, name, begin, end) or 0 for name in self.names(key)}
-                continue
-            cached = self._steady.get(key)
-            ready = cached.ready if cached is not None and cached.pods == pods else ready_of(key)
-            if cached is not None and cached.is_valid(usage, ready, begin, end):
-                result[key], first = cached.used, min(first, cached.end)
-                continue
-            used, until = {}, LAST_TIME
-            for name in sorted(usage) if len(usage) > 1 else usage:
-                entry = usage[name]
-                value, flat = entry.signal.mean_and_flat(begin, end)
-                used[name] = value if entry.per_pod else value // ready if ready else 0
-                until = min(until, flat)
-            result[key], first = used, min(first, until)
-            if end < until or begin < end == until:
-                self._steady[key] = _CachedUsage({**usage}, pods, ready, begin, until, used)
+        columns = self._columns
+        if columns is None or columns.usage != self.usage:
+            columns = self._columns = _UsageColumns(self.usage)
+        result = columns.read(begin, end, [*map(self.pods.count_ready, self.usage)])
         for key in self.queues:
-            if key not in result:
-                result[key] = {name: self.get_usage(key, name, begin, end) or 0 for name in self.names(key)}
-        self._until = begin, first
+            result[key] = {name: self.get_usage(key, name, begin, end) or 0 for name in self.names(key)}
+        self._until = begin, columns.until
         return result
 
     def get_usage(self, key: Key, name: str, begin: Moment, end: Moment) -> int | None:

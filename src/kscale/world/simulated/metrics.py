@@ -85,18 +85,9 @@ class _Rows:
     """Usage columns of these pods by resources, without times and amounts."""
 
 
-class _ReportedUsage(NamedTuple):
-    """Reported usage of a workload: names of the resources and amount of each."""
-
-    used: Mapping[str, int]
-    names: tuple[str, ...]
-    values: Mapping[str, int]
-
-    @classmethod
-    def of(cls, used: Mapping[str, int]) -> _ReportedUsage:
-        """Round memory to whole bytes, as metrics-server reports it. ``used``: amounts in milli by resource."""
-        names = tuple(str(name) for name in _RESOURCES if name in used)
-        return cls(used, names, {name: used[name] if name == "cpu" else used[name] // 1000 * 1000 for name in names})
+def _list_reported_resources(used: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the resources of a workload's usage (``used``, by resource or metric) that metrics-server reports."""
+    return tuple([name for name in _RESOURCES if name in used])
 
 
 class _CachedRows(NamedTuple):
@@ -108,20 +99,33 @@ class _CachedRows(NamedTuple):
     rows: Sequence[_Rows]
 
 
+class _Parts(NamedTuple):
+    """Groups of running pods with their resources, and the workload of each group, at a scrape and change count.
+
+    ``complete``: the groups are the same for later scrapes while ``pods``, the change count, is the same.
+    """
+
+    scrape: _Scrape
+    pods: int
+    complete: bool
+    parts: list[tuple[_Rows, Sequence[str]]]
+    workloads: list[Key]
+
+
 class _Joined(NamedTuple):
     """Cached result of a query by columns.
 
     ``parts``: groups of pods with their resources, and ``workloads``: the workload of each. ``pods``: the change count
     of pods at which the parts are the same; None if they depend on the time. ``used``: usage of the scrape.
     ``usage``: usage of all parts ``at`` the time of a scrape, and ``joined``: the same without times and amounts.
-    ``first``: rows of the first containers of serving pods. ``served``: their number by part.
+    ``first``: rows of the first containers of serving pods (None: all rows). ``served``: their number by part.
     """
 
     parts: Sequence[tuple[_Rows, Sequence[str]]]
     joined: PodUsage
     usage: PodUsage
     at: Moment
-    first: NDArray[np.int64]
+    first: NDArray[np.int64] | None
     served: NDArray[np.int64]
     workloads: Sequence[Key] = ()
     pods: int | None = None
@@ -133,7 +137,9 @@ class _Joined(NamedTuple):
         begins = np.append(0, usage.ends)[:-1]
         serves = np.repeat([rows.serves for rows, _ in parts], [len(rows.keys) for rows, _ in parts])
         served = [len(rows.keys) if rows.serves else 0 for rows, _ in parts]
-        return cls(parts, usage, usage, ZERO_TIME, begins[serves.astype(bool)], np.array(served, np.int64))
+        first = begins[serves.astype(bool)]
+        every_row = len(first) == len(usage.container)
+        return cls(parts, usage, usage, ZERO_TIME, None if every_row else first, np.array(served, np.int64))
 
     def is_of(self, parts: Sequence[tuple[_Rows, Sequence[str]]]) -> bool:
         """Check whether the result consists of exactly these parts: pods with the same resources."""
@@ -141,12 +147,20 @@ class _Joined(NamedTuple):
             mine[0] is theirs[0] and mine[1] == theirs[1] for mine, theirs in zip(self.parts, parts, strict=True)
         )
 
-    def later(self, time: Moment, values: Sequence[Mapping[str, int]]) -> PodUsage:
-        """Return the usage for another time. ``values``: amounts of each part by resource, per serving pod."""
-        amounts = []
+    def later(self, time: Moment, used: Mapping[Key, Mapping[str, int]]) -> PodUsage:
+        """Return the usage for another time. ``used``: usage of each serving pod in milli, by workload and resource.
+
+        Memory is rounded down to whole bytes, as metrics-server reports it.
+        """
+        of_parts, amounts = [used[key] for key in self.workloads], []
         for name in self.usage.resources:
-            amount = np.zeros(len(self.usage.container), np.int64)
-            amount[self.first] = np.repeat([amounts_of_part.get(name, 0) for amounts_of_part in values], self.served)
+            values = np.array([used_by_pod.get(name, 0) for used_by_pod in of_parts], np.int64)
+            if name != "cpu":
+                values = values // 1000 * 1000
+            amount = np.repeat(values, self.served)
+            if self.first is not None:
+                serving, amount = amount, np.zeros(len(self.usage.container), np.int64)
+                amount[self.first] = serving
             amounts.append(amount)
         return self.usage.later(time, amounts)
 
@@ -162,7 +176,7 @@ class SimulatedMetrics:
         self._load, self._time, self.pipeline = load, time, pipeline
         self.external: dict[tuple[str, str], list[ExternalMetric]] = {}
         self._rows: dict[Key, _CachedRows] = {}
-        self._told: dict[Key, _ReportedUsage] = {}
+        self._parts: _Parts | None = None
         self._joined: dict[GetMetric, _Joined] = {}
         self._pods_then = 0
         self._steady_until: Moment = ZERO_TIME
@@ -178,6 +192,8 @@ class SimulatedMetrics:
         else:
             used, external = self._load.used_by_all(now - self.pipeline.window, now), self._external(now)
             same = last is not None and pods == self._pods_then and used == last.used and external == last.external
+            if last is not None and same:
+                used = last.used  # so that amounts computed from it are recognized
             scrape = _Scrape(now, 0 if last is None else last.changes + (not same), used, external)
             self._steady_until = self._find_steady_end(now - self.pipeline.window)
         self._pods_then = pods
@@ -252,53 +268,62 @@ class SimulatedMetrics:
         """Return the usage of all matching pods in columns, computed by workload instead of by pod."""
         known = self._joined.get(asked)
         if known is not None and known.pods == self._load.pods.count and known.used.keys() == last.used.keys():
-            reports = [self._report(key, last.used[key]) for key in known.workloads]
-            if all(report.names == part[1] for report, part in zip(reports, known.parts, strict=True)):
-                return self._store(asked, known, last, [report.values for report in reports])
-        selector = parse_selector(asked.selector) if asked.selector else None
+            before, now = known.used, last.used
+            if before is now or all(before[key].keys() == now[key].keys() for key in known.workloads):
+                return self._store(asked, known, last)
+        listed = self._list_parts(last)
+        parts, workloads = listed.parts, listed.workloads
+        if asked.namespace or asked.selector:
+            selector = parse_selector(asked.selector) if asked.selector else None
+            chosen = [
+                i
+                for i, (key, (rows, _)) in enumerate(zip(workloads, parts, strict=True))
+                if (not asked.namespace or key[1] == asked.namespace)
+                and (selector is None or selector.matches(rows.labels or {}))
+            ]
+            parts, workloads = [parts[i] for i in chosen], [workloads[i] for i in chosen]
+        if not parts:
+            return PodUsage.of([])
+        cached = previous = self._joined.pop(asked, None)
+        if cached is None or not cached.is_of(parts):  # another query may have selected the same pods
+            cached = next((other for other in reversed(self._joined.values()) if other.is_of(parts)), None)
+        if cached is None:
+            usages = [self._part(key[1], *part) for key, part in zip(workloads, parts, strict=True)]
+            cached = _Joined.of(parts, PodUsage.concatenate(usages, None if previous is None else previous.joined))
+        pods = self._load.pods.count if listed.complete else None
+        return self._store(asked, cached._replace(workloads=workloads, pods=pods), last)
+
+    def _list_parts(self, last: _Scrape) -> _Parts:
+        """Return the running pods of all workloads with reported usage, cached while pods and scrape stay."""
+        count, listed = self._load.pods.count, self._parts
+        if listed is not None and listed.scrape is last and listed.pods == count:
+            return listed
         parts: list[tuple[_Rows, Sequence[str]]] = []
         workloads: list[Key] = []
-        values: list[Mapping[str, int]] = []
         changes, complete = self._load.pods.changes, True
         for key, used in last.used.items():
-            reported = self._report(key, used)
-            if not reported.names or (asked.namespace and key[1] != asked.namespace):
-                complete = complete and bool(reported.names)
+            names = _list_reported_resources(used)
+            if not names:
+                complete = False
                 continue
             of_key = self._rows.get(key)
             if of_key is None or not of_key.complete or of_key.changes != changes(key):
                 of_key = self._rows_of(key, last.at)
             complete = complete and of_key.complete
             for rows in of_key.rows:
-                if rows.containers and (selector is None or selector.matches(rows.labels or {})):
-                    parts.append((rows, reported.names))
+                if rows.containers:
+                    parts.append((rows, names))
                     workloads.append(key)
-                    values.append(reported.values)
-        if not parts:
-            return PodUsage.of([])
-        cached = before = self._joined.pop(asked, None)
-        if cached is None or not cached.is_of(parts):  # another query may have selected the same pods
-            cached = next((other for other in reversed(self._joined.values()) if other.is_of(parts)), None)
-        if cached is None:
-            usages = [self._part(key[1], *part) for key, part in zip(workloads, parts, strict=True)]
-            cached = _Joined.of(parts, PodUsage.concatenate(usages, None if before is None else before.joined))
-        pods = self._load.pods.count if complete else None
-        return self._store(asked, cached._replace(workloads=workloads, pods=pods), last, values)
+        self._parts = _Parts(last, count, complete, parts, workloads)
+        return self._parts
 
-    def _report(self, key: Key, used: dict[str, int]) -> _ReportedUsage:
-        """Return the reported usage of a workload, cached while ``used`` is the same object."""
-        reported = self._told.get(key)
-        if reported is None or reported.used is not used:
-            reported = self._told[key] = _ReportedUsage.of(used)
-        return reported
-
-    def _store(self, asked: GetMetric, joined: _Joined, last: _Scrape, values: Sequence[Mapping[str, int]]) -> PodUsage:
-        """Cache and return the usage of a scrape. ``values``: amounts of each part, as in :meth:`_Joined.later`."""
+    def _store(self, asked: GetMetric, joined: _Joined, last: _Scrape) -> PodUsage:
+        """Cache and return the usage of a scrape."""
         same = (
             each.usage for each in self._joined.values() if each.joined is joined.joined and (
                 each.at == last.at and each.used is last.used)
         )  # fmt: skip
-        usage = next(same, None) or joined.later(last.at // SECOND * SECOND, values)
+        usage = next(same, None) or joined.later(last.at // SECOND * SECOND, last.used)
         self._joined.pop(asked, None)
         # Keep the queries ordered by last use.
         self._joined[asked] = joined._replace(usage=usage, at=last.at, used=last.used)

@@ -69,13 +69,13 @@ def bound(pod: Pod, node: str, at: str, shared: SharedParts) -> Pod:
 
     ``at``: current time in API format. ``shared``: cache of parts that pods share.
     """
-    conditions = shared.get_or_build(at, _build_scheduled_condition, (), at)
-    status = shared.get_or_build(at, _build_bound_status, (pod.status, conditions))
+    status = shared.get_or_build(at, _build_bound_status, (pod.status,), at, shared)
     return replace(pod, spec=replace(pod.spec, node_name=node), status=status)
 
 
-def _build_bound_status(status: PodStatus, conditions: list[Condition]) -> PodStatus:
-    """Return the status of a pod that gets a node."""
+def _build_bound_status(status: PodStatus, at: str, shared: SharedParts) -> PodStatus:
+    """Return the status of a pod that gets a node. ``at`` and ``shared`` as in :func:`bound`."""
+    conditions = shared.get_or_build(at, _build_scheduled_condition, (), at)
     return replace(status, phase="Pending", conditions=conditions)
 
 
@@ -111,18 +111,19 @@ def start_pod(pod: Pod, at: str, shared: SharedParts, *, ready: bool) -> Pod:
 
     ``at``: current time in API format. ``shared``: cache of parts that pods share.
     """
-    conditions = shared.get_or_build(
-        at, _started_conditions, (pod.status.conditions,), at, "True" if ready else "False"
-    )
-    statuses = shared.get_or_build(at, _running, (pod.spec.containers,), at, ready)
-    status = shared.get_or_build(at, _build_started_status, (pod.status, conditions, statuses), at)
-    return replace(pod, status=status)
+    sources = pod.status, pod.spec.containers
+    return replace(pod, status=shared.get_or_build(at, _build_started_status, sources, at, shared, ready))
 
 
 def _build_started_status(
-    status: PodStatus, conditions: list[Condition], container_statuses: list[ContainerStatus], at: str
+    status: PodStatus, containers: list[Container], at: str, shared: SharedParts, ready: bool
 ) -> PodStatus:
-    """Return ``status`` with phase Running. ``at`` is the start time, unless the status already has one."""
+    """Return ``status`` with phase Running and the statuses of running ``containers``.
+
+    ``at`` is the start time, unless the status already has one. ``shared``, ``ready``: as in :func:`start_pod`.
+    """
+    conditions = shared.get_or_build(at, _started_conditions, (status.conditions,), at, "True" if ready else "False")
+    container_statuses = shared.get_or_build(at, _running, (containers,), at, ready)
     return replace(
         status,
         phase="Running",
@@ -166,16 +167,13 @@ def with_ready(pod: Pod, at: str, shared: SharedParts) -> Pod:
 
     ``at``: current time in API format. ``shared``: cache of parts that pods share.
     """
-    before = pod.status
-    conditions = shared.get_or_build(at, _ready_conditions, (before.conditions,), at)
-    statuses = shared.get_or_build(at, _ready_statuses, (before.container_statuses,))
-    return replace(pod, status=shared.get_or_build(at, _build_ready_status, (before, conditions, statuses)))
+    return replace(pod, status=shared.get_or_build(at, _build_ready_status, (pod.status,), at, shared))
 
 
-def _build_ready_status(
-    status: PodStatus, conditions: list[Condition], container_statuses: list[ContainerStatus]
-) -> PodStatus:
-    """Return the status of a ready pod."""
+def _build_ready_status(status: PodStatus, at: str, shared: SharedParts) -> PodStatus:
+    """Return the status of a ready pod. ``at`` and ``shared`` as in :func:`with_ready`."""
+    conditions = shared.get_or_build(at, _ready_conditions, (status.conditions,), at)
+    container_statuses = shared.get_or_build(at, _ready_statuses, (status.container_statuses,))
     return replace(status, conditions=conditions, container_statuses=container_statuses)
 
 

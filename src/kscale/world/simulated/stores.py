@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kscale.effects import Moment, VirtualTime
 from kscale.objects.api.core import Pod
-from kscale.objects.api.meta import KubeObject, object_key
+from kscale.objects.api.meta import KubeObject
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 from kscale.world.protocols import Change, Watch
@@ -52,9 +52,10 @@ class ClusterView:
     def listen(self, kinds: Iterable[str], call: _Told) -> None:
         """Register a function that is called with (kind, changes) when drivers get to see changes of these kinds."""
         for kind in kinds:
-            if kind not in self._calls and not self._lag and kind in NOT_IN_COLUMNS:
-                self._api.listen(kind, partial(self._note_changes, kind))
-            self._calls.setdefault(kind, []).append(call)
+            if not self._lag and kind in NOT_IN_COLUMNS:
+                self._api.listen(kind, partial(call, kind))
+            else:
+                self._calls.setdefault(kind, []).append(call)
 
     def _note_changes(self, kind: str, changes: Changes[Any]) -> None:
         """Apply changes now, or schedule this for the end of the lag."""
@@ -201,6 +202,8 @@ class SimulatedStores:
             for call in calls:
                 call(change)
         self._changes[kind] += count
+        for call in calls if count else ():
+            call(None)
 
     def _list(self) -> None:
         """Report all existing objects of typed watches as new."""
@@ -221,7 +224,8 @@ class SimulatedStores:
     def subscribe(self, call: Callable[[Change | None], None]) -> Callable[[], None]:
         """Call ``call`` after each change of a typed kind, and return a function that ends this.
 
-        The first subscriber first gets all existing objects as new ones. ``call`` never gets None.
+        The first subscriber first gets all existing objects as new ones. ``call`` is also called with None, after all
+        changes that become visible together.
         """
         self._calls.append(call)
         if not self._listed:
@@ -255,10 +259,9 @@ class SimulatedStores:
 
         There are no objects of a typed watch before the first subscription.
         """
-        key = object_key(namespace, name)
         typed = self._typed.get(kind)
-        result: KubeObject | None = (self._view.get_all(kind) if typed is None else typed[2]).get(key)
-        return result
+        objects: Mapping[str, Any] = self._view.get_all(kind) if typed is None else typed[2]
+        return objects.get(f"{namespace}/{name}" if namespace else name)
 
     def pods_of(self, nodes: Sequence[str]) -> Sequence[Pod]:
         """Return the active pods assigned to the named nodes, node by node."""
