@@ -27,7 +27,14 @@ from kscale.snapshot.caches import collector_paused
 from kscale.snapshot.changes import ChangedKeys, Page, Watched
 from kscale.snapshot.classes.interner import Interner
 from kscale.snapshot.columns import PENDING, PLACED, NodeColumns
-from kscale.snapshot.loading import Loaded, LoadReport, decode_plain_object, load_batches, load_objects
+from kscale.snapshot.loading import (
+    Loaded,
+    LoadReport,
+    decode_plain_object,
+    load_batches,
+    load_objects,
+    plain_kinds,
+)
 from kscale.snapshot.object_store import Informers, ObjectStore, kind_name
 from kscale.snapshot.pods.index import PodIndex
 from kscale.snapshot.pods.store import DescribedPods, PodStore, Texts
@@ -320,12 +327,8 @@ class Cluster:
             self.apply(item)
 
     def __repr__(self) -> str:
-        pods, others = len(self._contents.pods), self._contents.objects
-        counts = {
-            "Node": len(others.get_kind("Node")),
-            "Pod": pods,
-            **{kind: len(of) for kind, of in others.objects.items()},
-        }
+        others = self._contents.objects.counts()
+        counts = {"Node": others.pop("Node"), "Pod": len(self._contents.pods), **others}
         texts = [f"{count:,} {kind}" for kind, count in counts.items() if count]
         return f"<Cluster: {', '.join(texts) or 'empty'}>"
 
@@ -333,9 +336,9 @@ class Cluster:
         """Return the number of objects by kind as HTML, for notebooks."""
         from kscale.html import markup
 
-        objects = self._contents.objects
-        rows = [("Node", len(objects.get_kind("Node"))), ("Pod", len(self._contents.pods))]
-        rows += [(kind, len(by_key)) for kind, by_key in objects.objects.items() if by_key]
+        others = self._contents.objects.counts()
+        rows = [("Node", others.pop("Node")), ("Pod", len(self._contents.pods))]
+        rows += [(kind, count) for kind, count in others.items() if count]
         return markup.listing(repr(self), ["kind", "objects"], rows)
 
     @reading
@@ -557,7 +560,7 @@ class Cluster:
     @reading
     def keys(self, kind: str) -> list[str]:
         """Return the keys of all objects of a kind in order of first appearance, without decoding any."""
-        return self._contents.pods.keys() if kind == "Pod" else list(self._contents.objects.get_kind(kind))
+        return self._contents.pods.keys() if kind == "Pod" else self._contents.objects.keys(kind)
 
     @reading
     def resource_version(self, kind: str, key: str) -> str:
@@ -720,4 +723,5 @@ def load(
 
 def _scan(cluster: Cluster, view: memoryview, source: str, place: str) -> ScannedList | None:
     """Scan a text with the cluster's reader. Returns None if the text is not a JSON list."""
-    return cluster.reader.scan(view, source, place, decode_plain_object)
+    keeps_texts = cluster._contents.pods.texts == "all"  # noqa: SLF001  # otherwise the text is released soon
+    return cluster.reader.scan(view, source, place, decode_plain_object, plain_kinds if keeps_texts else None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -26,6 +26,7 @@ from kscale.objects.times import moment_of, nanoseconds
 from kscale.snapshot.classes.facets import READ_SOURCES
 from kscale.snapshot.classes.interner import Interner
 from kscale.snapshot.columns import FINISHED, PLACED
+from kscale.snapshot.object_store import UndecodedObject
 from kscale.snapshot.text.files import MappedFile, file_of
 from kscale.snapshot.text.text_classes import (
     AFFINITY,
@@ -205,11 +206,28 @@ class PodRun(msgspec.Struct, frozen=True):
         return self.pods if len(self) == len(self.pods) else self.pods.pick(slice(self.begin, self.end))
 
 
-DecodedObject: TypeAlias = tuple[tuple[str, str, str], KubeObject]
-"""Kind, namespace and name of an object in its namespace, and the object, which was decoded without problems."""
+DecodedObject: TypeAlias = tuple[tuple[str, str, str], KubeObject | UndecodedObject]
+"""Kind, namespace and name of an object in its namespace, and the object, which can be decoded without problems."""
 
 Decode: TypeAlias = Callable[[memoryview], DecodedObject | None]
 """Decodes an item that is no pod: (text without repeated keys) -> the object; None: it must be read with a report."""
+
+
+class PlainKind(NamedTuple):
+    """A kind whose plain objects need no check.
+
+    ``group``: its API group; ``namespace``: that of objects without one, empty if the kind has none; ``rule``: see
+    :func:`kscale.objects.validation.plain_rule`; ``decode``: decodes the text of a plain object; ``late``: whether
+    objects are decoded when they are needed first, not when they are read.
+    """
+
+    group: str
+    kind: str
+    namespace: str
+    rule: Any
+    decode: Callable[[memoryview], KubeObject]
+    late: bool
+
 
 _NODE, _NOMINATED = SLOTS["node"], SLOTS["nominated"]
 
@@ -323,18 +341,32 @@ class PodReader:
         self._projector = _projection.Projector(READ_OF_PODS, len(SLOTS), FACETS)
         self.classes = TextClasses(self._projector, interner, finished=finished)
         self._nodes = _projection.StringNumbers()
+        self._plain: tuple[PlainKind, ...] = ()  # kinds that the projector knows
 
     def forget_nodes(self) -> None:
         """Forget the numbers of node names. Must not be called while batches with such numbers are not stored yet."""
         self._nodes = _projection.StringNumbers()
 
-    def scan(self, view: memoryview, source: str, place: str, decode: Decode | None = None) -> ScannedList | None:
+    def scan(
+        self,
+        view: memoryview,
+        source: str,
+        place: str,
+        decode: Decode | None = None,
+        plain_kinds: Callable[[], tuple[PlainKind, ...]] | None = None,
+    ) -> ScannedList | None:
         """Return the items of a JSON list; None for any other text, and for a text with a syntax error.
 
         With ``decode``, another thread reads the items of a long text ahead, and calls ``decode`` with the text of each
-        item that is no pod; it returns None for an item that must be read in another way.
+        item that is no pod; it returns None for an item that must be read in another way. Not called for plain objects
+        of ``plain_kinds()``.
         """
-        ahead = _ReadAhead(self.classes, view, decode) if decode is not None and len(view) >= _LONG else None
+        ahead = None
+        if decode is not None and len(view) >= _LONG:
+            if plain_kinds is not None and not self._plain:
+                self._plain = plain_kinds()
+                self._projector.add_plain((kind.group, kind.kind, kind.rule) for kind in self._plain)
+            ahead = _ReadAhead(self.classes, view, decode, self._plain)
         meanwhile = None if ahead is None else ahead.read
         scanned = self._projector.scan(view, self.threads, kind=_KIND, meanwhile=meanwhile)
         if scanned is None:
@@ -403,8 +435,11 @@ class PodReader:
 class _ReadAhead:
     """Decodes the first items of a list while the rest is scanned. No effect if the text turns out to be no list."""
 
-    def __init__(self, classes: TextClasses, view: memoryview, decode: Decode) -> None:
+    def __init__(
+        self, classes: TextClasses, view: memoryview, decode: Decode, plain_kinds: tuple[PlainKind, ...]
+    ) -> None:
         self._classes = classes
+        self._plain = plain_kinds
         self._view = view
         self._file: MappedFile | None = file_of(view)
         self._decode = decode
@@ -429,7 +464,31 @@ class _ReadAhead:
         for i, at, count in zip(others.tolist(), begin[others].tolist(), size[others].tolist(), strict=True):
             if (obj := self._decode(self._view[at : at + count])) is not None:
                 self.objects[first + i] = obj
+        for number, kind in enumerate(self._plain):
+            if len(plain := np.flatnonzero(combined == _PLAIN - number)):
+                self._store_plain(kind, plain, begin[plain].tolist(), size[plain].tolist(), places, first)
         _learn(self._classes, combined, places.have((_NODE, _NOMINATED), first))
+
+    def _store_plain(
+        self,
+        kind: PlainKind,
+        which: NDArray[np.int64],
+        begin: list[int],
+        size: list[int],
+        places: _projection.Places,
+        first: int,
+    ) -> None:
+        """Put plain objects of one kind into ``objects``.
+
+        ``which``: their numbers in the part of the list that begins with item number ``first``; the rest as in
+        :meth:`read`, of these objects.
+        """
+        numbers, view = which + first, self._view
+        names = places.names(view, numbers, SLOTS["name"])
+        namespaces = places.names(view, numbers, SLOTS["namespace"])
+        for number, at, count, namespace, name in zip(numbers.tolist(), begin, size, namespaces, names, strict=True):
+            key, text = (kind.kind, namespace or kind.namespace, name), view[at : at + count]
+            self.objects[number] = key, UndecodedObject(text, kind.decode) if kind.late else kind.decode(text)
 
 
 def _learn(classes: TextClasses, combined: NDArray[np.int32], bound: NDArray[np.bool_]) -> None:
@@ -476,7 +535,7 @@ class _ProjectedList(msgspec.Struct, frozen=True):
         items = slice(first, end)
         return _ScannedText(
             self.view, self.source, self.place, self.listed, first, self.begin[items], self.size[items],
-            self.combined[items], *self.places.part(first, end),
+            np.maximum(self.combined[items], _UNLIKE), *self.places.part(first, end),
         )  # fmt: skip
 
     def without_items(self) -> _ProjectedList:
@@ -490,5 +549,6 @@ class _ProjectedList(msgspec.Struct, frozen=True):
 _KIND: Final = (b"v1", b"Pod")
 _NONE: Final = -1  # for a combination
 _UNLIKE: Final = -3  # the same, and the item has no repeated key
+_PLAIN: Final = -4  # the same of a plain object of the first kind; minus the number of the kind
 _LONG: Final = 1 << 21  # bytes of a text that is worth reading ahead
 _PART: Final = 1 << 14  # items
