@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from threading import Lock
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from kscale.objects.api.cluster_autoscaler import CapacityBuffer, CapacityQuota, ProvisioningRequest
 from kscale.objects.api.core import Node, PodTemplate, Service
@@ -24,12 +23,11 @@ from kscale.objects.kinds import custom_kind_key, group_of, kind_of, with_namesp
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.snapshot.caches import collector_paused
 from kscale.snapshot.columns import NodeColumns
-from kscale.snapshot.text.files import file_of
+from kscale.snapshot.text.files import UndecodedObject
 
-__all__ = ["INFORMED_KINDS", "Informers", "ObjectStore", "UndecodedObject", "kind_name"]
+__all__ = ["INFORMED_KINDS", "Informers", "ObjectStore", "kind_name"]
 
 K = TypeVar("K")
-T = TypeVar("T")
 
 
 INFORMED_KINDS = frozenset(
@@ -43,37 +41,6 @@ INFORMED_KINDS = frozenset(
 
 _EXTENDED_RESOURCES = "resource.kubernetes.io/extended-resource-claim"
 _WORKLOADS = ("ReplicationController", "ReplicaSet", "StatefulSet", "DaemonSet", "Job")
-
-
-class UndecodedObject:
-    """An object as its JSON text, which was checked: it is decoded when it is needed first."""
-
-    __slots__ = ("_decode", "_object", "_text")
-
-    def __init__(self, text: memoryview, decode: Callable[[memoryview], KubeObject]) -> None:
-        self._text, self._decode = text, decode
-        self._object: KubeObject | None = None
-
-    def get(self) -> KubeObject:
-        """Return the object, always the same. Raises InputError if its file was changed after it was read."""
-        if self._object is None:
-            with _DECODING:  # several threads may use snapshots of one cluster
-                if self._object is None:
-                    if (file := file_of(self._text)) is not None:
-                        file.check()
-                    self._object = self._decode(self._text)
-        return self._object
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _identity, (self.get(),)
-
-
-_DECODING: Final = Lock()
-
-
-def _identity(value: T) -> T:
-    """Return the value: an object is pickled as what it is decoded to."""
-    return value
 
 
 def decode_all(objects: dict[str, Any]) -> dict[str, Any]:

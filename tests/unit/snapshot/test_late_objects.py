@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 import kscale
-from kscale.snapshot import object_store
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.loading import decode_plain_object
-from kscale.snapshot.object_store import UndecodedObject
+from kscale.snapshot.text.files import UndecodedObject
 
 _TIME = "2026-03-02T08:11:29Z"
 _SPEC = {"containers": [{"name": "c", "image": "i" * 900, "resources": {"requests": {"cpu": "1"}}}]}
@@ -171,7 +170,7 @@ def test_bad_objects_are_named_when_they_are_read(number: int, field: str, value
 def test_the_slow_way_says_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each object is the one that decoding it at once returns."""
     late = kscale.load(path)
-    monkeypatch.setattr(object_store.UndecodedObject, "get", lambda self: _decode(self._text))
+    monkeypatch.setattr(UndecodedObject, "get", lambda self: _decode(self._text))
     assert _count_undecoded(late)
     early = Cluster(json.loads(path.read_bytes())["items"])
     assert late.objects == early.objects

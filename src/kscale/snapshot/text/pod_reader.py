@@ -26,8 +26,7 @@ from kscale.objects.times import moment_of, nanoseconds
 from kscale.snapshot.classes.facets import READ_SOURCES
 from kscale.snapshot.classes.interner import Interner
 from kscale.snapshot.columns import FINISHED, PLACED
-from kscale.snapshot.object_store import UndecodedObject
-from kscale.snapshot.text.files import MappedFile, file_of
+from kscale.snapshot.text.files import MappedFile, UndecodedObject, file_of
 from kscale.snapshot.text.text_classes import (
     AFFINITY,
     AFFINITY_RULE,
