@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from kscale.objects.api.cluster_autoscaler import CapacityBuffer, CapacityQuota, ProvisioningRequest
-from kscale.objects.api.core import Node, PodTemplate, Service
 from kscale.objects.api.meta import CustomWorkload, KubeObject, object_key
-from kscale.objects.api.policy import PodDisruptionBudget
-from kscale.objects.api.resource import DeviceClass, ResourceClaim, ResourceSlice
-from kscale.objects.api.storage import (
-    CSIDriver,
-    CSINode,
-    CSIStorageCapacity,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-    VolumeAttachment,
-)
 from kscale.objects.kinds import custom_kind_key, group_of, kind_of, with_namespace
-from kscale.objects.nodegroup import NodeTemplate
 from kscale.snapshot.caches import collector_paused
 from kscale.snapshot.columns import NodeColumns
 from kscale.snapshot.text.files import UndecodedObject
+
+if TYPE_CHECKING:
+    from kscale.objects.api.cluster_autoscaler import CapacityBuffer, CapacityQuota, ProvisioningRequest
+    from kscale.objects.api.core import Node, PodTemplate, Service
+    from kscale.objects.api.policy import PodDisruptionBudget
+    from kscale.objects.api.resource import DeviceClass, ResourceClaim, ResourceSlice
+    from kscale.objects.api.storage import (
+        CSIDriver,
+        CSINode,
+        CSIStorageCapacity,
+        PersistentVolume,
+        PersistentVolumeClaim,
+        StorageClass,
+        VolumeAttachment,
+    )
+    from kscale.objects.nodegroup import NodeTemplate
 
 __all__ = ["INFORMED_KINDS", "Informers", "ObjectStore", "kind_name"]
 
