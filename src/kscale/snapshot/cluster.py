@@ -723,5 +723,9 @@ def load(
 
 def _scan(cluster: Cluster, view: memoryview, source: str, place: str) -> ScannedList | None:
     """Scan a text with the cluster's reader. Returns None if the text is not a JSON list."""
-    keeps_texts = cluster._contents.pods.texts == "all"  # noqa: SLF001  # otherwise the text is released soon
-    return cluster.reader.scan(view, source, place, decode_plain_object, plain_kinds if keeps_texts else None)
+    pods = cluster._contents.pods  # noqa: SLF001  # nobody else has this cluster
+    keeps_texts = pods.texts == "all"  # otherwise the text is released soon
+    scanned = pods.reader.scan(view, source, place, decode_plain_object, plain_kinds if keeps_texts else None)
+    if scanned is not None:
+        pods.table.growing.reserve(len(pods.table) + scanned.pod_count)
+    return scanned

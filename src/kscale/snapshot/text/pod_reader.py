@@ -274,6 +274,11 @@ class ScannedList:
         """Return the number of items."""
         return len(self._scanned.begin)
 
+    @property
+    def pod_count(self) -> int:
+        """Return the number of items that are most likely pods."""
+        return int(np.count_nonzero(self._scanned.combined >= 0))
+
     def items(self) -> ScannedItems:
         """Read all items and return them."""
         return self._reader.items(self._scanned.part(0, len(self)))
