@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from kscale._native import _projection
 from kscale.errors import NativeError
-from kscale.snapshot.loading import decode_plain_object, plain_kinds
-from kscale.snapshot.text.pod_reader import FACETS, READ_OF_PODS, SLOTS
+from kscale.snapshot.loading import decode_plain_object
+from kscale.snapshot.text.pod_reader import FACETS, READ_OF_PODS, SLOTS, plain_kinds
 
 _CONTAINER = {
     "name": "app",

@@ -27,14 +27,7 @@ from kscale.snapshot.caches import collector_paused
 from kscale.snapshot.changes import ChangedKeys, Page, Watched
 from kscale.snapshot.classes.interner import Interner
 from kscale.snapshot.columns import PENDING, PLACED, NodeColumns
-from kscale.snapshot.loading import (
-    Loaded,
-    LoadReport,
-    decode_plain_object,
-    load_batches,
-    load_objects,
-    plain_kinds,
-)
+from kscale.snapshot.loading import Loaded, LoadReport, decode_plain_object, load_batches, load_objects
 from kscale.snapshot.object_store import Informers, ObjectStore, kind_name
 from kscale.snapshot.pods.index import PodIndex
 from kscale.snapshot.pods.store import DescribedPods, PodStore, Texts
@@ -724,8 +717,8 @@ def load(
 def _scan(cluster: Cluster, view: memoryview, source: str, place: str) -> ScannedList | None:
     """Scan a text with the cluster's reader. Returns None if the text is not a JSON list."""
     pods = cluster._contents.pods  # noqa: SLF001  # nobody else has this cluster
-    keeps_texts = pods.texts == "all"  # otherwise the text is released soon
-    scanned = pods.reader.scan(view, source, place, decode_plain_object, plain_kinds if keeps_texts else None)
+    # Objects that are decoded later keep the text.
+    scanned = pods.reader.scan(view, source, place, decode_plain_object, plain=pods.texts == "all")
     if scanned is not None:
         pods.table.growing.reserve(len(pods.table) + scanned.pod_count)
     return scanned

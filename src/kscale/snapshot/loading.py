@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -20,7 +20,6 @@ from kscale.objects.decode import decoder, describe, from_dict, from_json, objec
 from kscale.objects.kinds import (
     DEFAULT_NAMESPACE,
     KINDS,
-    NAMESPACED,
     custom_kind_key,
     find_kind,
     group_of,
@@ -28,14 +27,14 @@ from kscale.objects.kinds import (
     with_namespace,
 )
 from kscale.objects.names import with_name
-from kscale.objects.validation import check, plain_rule, refuse_repeated_keys
+from kscale.objects.validation import check, refuse_repeated_keys
 from kscale.snapshot.text.sources import DecodedItems, NamedText, RawObject, Scan, Source, head_of, read_scanned
 
 if TYPE_CHECKING:
     from kscale.snapshot.changes import ChangedKeys
-    from kscale.snapshot.text.pod_reader import DecodedObject, PlainKind, PodBatch, PodRun
+    from kscale.snapshot.text.pod_reader import DecodedObject, PodBatch, PodRun
 
-__all__ = ["LoadReport", "Loaded", "decode_plain_object", "load_batches", "load_objects", "plain_kinds"]
+__all__ = ["LoadReport", "Loaded", "decode_plain_object", "load_batches", "load_objects"]
 
 _NO_KIND = "(no kind)"
 _TWICE = "comes twice; the last one counts"
@@ -361,37 +360,6 @@ def decode_plain_object(text: memoryview) -> DecodedObject | None:
         obj = with_namespace(obj)
         metadata = obj.metadata
     return (obj.kind, metadata.namespace, metadata.name), obj
-
-
-_PLAIN_KINDS: Final = (
-    "v1 Node", "v1 PersistentVolume", "v1 PersistentVolumeClaim", "apps/v1 Deployment", "apps/v1 ReplicaSet",
-    "apps/v1 StatefulSet", "batch/v1 Job", "policy/v1 PodDisruptionBudget", "storage.k8s.io/v1 CSINode",
-)  # fmt: skip
-"""Kinds with many objects in large clusters."""
-
-
-@cache
-def plain_kinds() -> tuple[PlainKind, ...]:
-    """Return the kinds whose plain objects are read without a check, and mostly decoded when they are needed."""
-    from kscale.snapshot.text.pod_reader import SLOTS, PlainKind
-
-    result = []
-    for api_version, kind in map(str.split, _PLAIN_KINDS):
-        type_ = find_kind(api_version, kind)
-        assert type_ is not None
-        namespaced = kind in NAMESPACED
-        namespace: Any = ("name", SLOTS["namespace"]) if namespaced else "never"
-        rule = plain_rule(type_, ("name", SLOTS["name"]), namespace)
-        decode = partial(_decode_plain, decoder(type_).decode)
-        default = DEFAULT_NAMESPACE if namespaced else ""
-        # Every snapshot needs all nodes.
-        result.append(PlainKind(group_of(api_version), kind, default, rule, decode, late=kind != "Node"))
-    return tuple(result)
-
-
-def _decode_plain(decode: Callable[[memoryview], KubeObject], text: memoryview) -> KubeObject:
-    """Decode a plain object and return it with a namespace, if its kind is namespaced."""
-    return with_namespace(decode(text))
 
 
 _START: Final = 128

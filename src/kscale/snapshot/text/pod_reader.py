@@ -9,6 +9,7 @@ the list of fields against those that reading of structs uses.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -20,9 +21,11 @@ from kscale._native import _projection
 from kscale.objects.api.core import Container, ContainerStatus, Pod, PodSpec, PodStatus, VolumeMount
 from kscale.objects.api.meta import ApiStruct, Condition, KubeObject, ObjectMeta
 from kscale.objects.api.volumes import Volume
-from kscale.objects.kinds import DEFAULT_NAMESPACE
+from kscale.objects.decode import decoder
+from kscale.objects.kinds import DEFAULT_NAMESPACE, NAMESPACED, find_kind, group_of, with_namespace
 from kscale.objects.pod_owners import READ_ANNOTATIONS
 from kscale.objects.times import moment_of, nanoseconds
+from kscale.objects.validation import plain_rule
 from kscale.snapshot.classes.facets import READ_SOURCES
 from kscale.snapshot.classes.interner import Interner
 from kscale.snapshot.columns import FINISHED, PLACED
@@ -50,6 +53,7 @@ __all__ = [
     "ScannedItems",
     "ScannedLines",
     "ScannedList",
+    "plain_kinds",
 ]
 
 
@@ -228,6 +232,35 @@ class PlainKind(NamedTuple):
     late: bool
 
 
+_PLAIN_KINDS: Final = (
+    "v1 Node", "v1 PersistentVolume", "v1 PersistentVolumeClaim", "apps/v1 Deployment", "apps/v1 ReplicaSet",
+    "apps/v1 StatefulSet", "batch/v1 Job", "policy/v1 PodDisruptionBudget", "storage.k8s.io/v1 CSINode",
+)  # fmt: skip
+"""Kinds with many objects in large clusters."""
+
+
+@cache
+def plain_kinds() -> tuple[PlainKind, ...]:
+    """Return the kinds whose plain objects are read without a check, and mostly decoded when they are needed."""
+    result = []
+    for api_version, kind in map(str.split, _PLAIN_KINDS):
+        type_ = find_kind(api_version, kind)
+        assert type_ is not None
+        namespaced = kind in NAMESPACED
+        namespace: Any = ("name", SLOTS["namespace"]) if namespaced else "never"
+        rule = plain_rule(type_, ("name", SLOTS["name"]), namespace)
+        decode = partial(_decode_plain, decoder(type_).decode)
+        default = DEFAULT_NAMESPACE if namespaced else ""
+        # Every snapshot needs all nodes.
+        result.append(PlainKind(group_of(api_version), kind, default, rule, decode, late=kind != "Node"))
+    return tuple(result)
+
+
+def _decode_plain(decode: Callable[[memoryview], KubeObject], text: memoryview) -> KubeObject:
+    """Decode a plain object and return it with a namespace, if its kind is namespaced."""
+    return with_namespace(decode(text))
+
+
 _NODE, _NOMINATED = SLOTS["node"], SLOTS["nominated"]
 
 
@@ -357,17 +390,18 @@ class PodReader:
         source: str,
         place: str,
         decode: Decode | None = None,
-        plain_kinds: Callable[[], tuple[PlainKind, ...]] | None = None,
+        *,
+        plain: bool = False,
     ) -> ScannedList | None:
         """Return the items of a JSON list; None for any other text, and for a text with a syntax error.
 
         With ``decode``, another thread reads the items of a long text ahead, and calls ``decode`` with the text of each
-        item that is no pod; it returns None for an item that must be read in another way. Not called for plain objects
-        of ``plain_kinds()``.
+        item that is no pod; it returns None for an item that must be read in another way. With ``plain``, it is not
+        called for plain objects of :func:`plain_kinds`, most of which are decoded later.
         """
         ahead = None
         if decode is not None and len(view) >= _LONG:
-            if plain_kinds is not None and not self._plain:
+            if plain and not self._plain:
                 self._plain = plain_kinds()
                 self._projector.add_plain((kind.group, kind.kind, kind.rule) for kind in self._plain)
             ahead = _ReadAhead(self.classes, view, decode, self._plain)
