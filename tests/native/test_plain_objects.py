@@ -247,6 +247,30 @@ def test_texts_that_are_not_plain(old: str, new: str) -> None:
     assert _scan([text.replace(old, new, 1).encode()])[0][0] in (-1, -3)
 
 
+def test_names_of_items_that_are_not_there() -> None:
+    text = json.dumps(_OBJECTS[0]).encode()
+    data = b'{"kind":"List","items":[' + text + b"," + text + b"]}"
+    projector = _projection.Projector(READ_OF_PODS, len(SLOTS), FACETS)
+    scanned = projector.scan(data, kind=(b"v1", b"Pod"))
+    assert scanned is not None
+    places = scanned[3]
+    assert places.names(data, np.array([0, 1]), SLOTS["name"]) == ["", ""]
+    for which, slot in (([2], 0), ([-1], 0), ([1, 0], 0), ([0, 0], 0), ([0], len(SLOTS)), ([0], -1)):
+        with pytest.raises(IndexError):
+            places.names(data, np.array(which), slot)
+
+
+def test_names_outside_of_the_text() -> None:
+    data = b'{"kind":"List","items":[' + json.dumps(_OBJECTS[0]).encode() + b"]}"
+    projector = _projection.Projector(READ_OF_PODS, len(SLOTS), FACETS)
+    projector.add_plain((kind.group, kind.kind, kind.rule) for kind in plain_kinds())
+    scanned = projector.scan(data, kind=(b"v1", b"Pod"), meanwhile=lambda *_: None)
+    assert scanned is not None
+    assert scanned[3].names(data, np.array([0]), SLOTS["name"]) == ["some-name"]
+    with pytest.raises(NativeError):
+        scanned[3].names(data[:40], np.array([0]), SLOTS["name"])
+
+
 def test_rules_that_are_none() -> None:
     projector = _projection.Projector(READ_OF_PODS, len(SLOTS), FACETS)
     for rule in ("other", ("name", len(SLOTS)), ("object", dict.fromkeys(map(str, range(65)), "any"), (), False)):

@@ -82,6 +82,7 @@ cdef extern from "kscale/projection.hpp" namespace "kscale" nogil:
         vector[int64_t] size
         vector[int32_t] combined
         void places(size_t slots, size_t first, size_t count, int64_t* at, int64_t* length)
+        void places_of(size_t slots, size_t slot, const int64_t* which, size_t count, int64_t* at, int64_t* length)
         void have(size_t slots, size_t slot, size_t first, uint8_t* out)
     cdef cppclass c_Lines "kscale::ScannedLines":
         c_Lines() except +
@@ -253,21 +254,26 @@ cdef class Places:
         return out
 
     def names(self, const unsigned char[::1] data, const int64_t[::1] which, int slot):
-        """The strings (ASCII) of some items in one slot, ``""`` for an item without: list of str. ``data``: the text."""
+        """The strings (ASCII) of items ``which``, ascending, in one slot, ``""`` for an item without: list of str.
+        ``data``: the text."""
         cdef Py_ssize_t i, n = which.shape[0]
-        cdef int64_t end = data.shape[0]
-        cdef int64_t[::1] at = np.empty(self._slots, dtype=_INT64), length = np.empty(self._slots, dtype=_INT64)
+        cdef int64_t size = data.shape[0], last = -1
+        cdef vector[int64_t] at, length
         if not 0 <= slot < self._slots:
             raise IndexError(slot)
+        for i in range(n):
+            if not last < which[i] < <int64_t>self._items.begin.size():
+                raise IndexError(which[i])
+            last = which[i]
+        at.resize(n)
+        length.resize(n)
+        if n:
+            self._items.places_of(self._slots, slot, &which[0], n, at.data(), length.data())
         out = []
         for i in range(n):
-            if not 0 <= which[i] < <int64_t>self._items.begin.size():
-                raise IndexError(which[i])
-            self._items.places(self._slots, which[i], 1, &at[0], &length[0])
-            if length[slot] > 0 and at[slot] + length[slot] > end:
+            if length[i] > 0 and at[i] + length[i] > size:
                 raise NativeError("names: outside of the text")
-            out.append("" if length[slot] <= 0 else PyUnicode_DecodeASCII(
-                <const char*>&data[0] + at[slot], length[slot], NULL))
+            out.append("" if length[i] <= 0 else PyUnicode_DecodeASCII(<const char*>&data[0] + at[i], length[i], NULL))
         return out
 
     def part(self, Py_ssize_t first, Py_ssize_t end):

@@ -96,7 +96,7 @@ def test_only_what_is_looked_up_is_decoded(path: Path) -> None:
     assert informers.controllers["ReplicaSet", "team", "o7"].spec.replicas == 7
     assert _count_undecoded(cluster) == before  # the cluster's own
     objects = cluster._contents.objects._objects["PersistentVolumeClaim"]
-    assert sum(value._object is not None for value in objects.values()) == 1
+    assert sum(value.decoded is not None for value in objects.values()) == 1
     assert next(item for item in cluster.all("PersistentVolumeClaim") if item.name == "o5") is claim
     assert [item.name for item in informers.workloads] == [f"o{i}" for i in range(1000)]
 
@@ -170,7 +170,7 @@ def test_bad_objects_are_named_when_they_are_read(number: int, field: str, value
 def test_the_slow_way_says_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each object is the one that decoding it at once returns."""
     late = kscale.load(path)
-    monkeypatch.setattr(UndecodedObject, "get", lambda self: _decode(self._text))
+    monkeypatch.setattr(UndecodedObject, "get", lambda self: _decode(self.text))
     assert _count_undecoded(late)
     early = Cluster(json.loads(path.read_bytes())["items"])
     assert late.objects == early.objects

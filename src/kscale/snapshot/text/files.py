@@ -64,24 +64,22 @@ def file_of(view: memoryview) -> MappedFile | None:
     return view.obj if isinstance(view.obj, MappedFile) else None
 
 
-class UndecodedObject:
-    """An object as its JSON text, which was checked: it is decoded when it is needed first."""
+class UndecodedObject(msgspec.Struct, gc=False, eq=False):
+    """An object as its JSON ``text``, which was checked: ``decode`` is called when the object is needed first."""
 
-    __slots__ = ("_decode", "_object", "_text")
-
-    def __init__(self, text: memoryview, decode: Callable[[memoryview], KubeObject]) -> None:
-        self._text, self._decode = text, decode
-        self._object: KubeObject | None = None
+    text: memoryview
+    decode: Callable[[memoryview], KubeObject]
+    decoded: KubeObject | None = None
 
     def get(self) -> KubeObject:
         """Return the object, always the same. Raises InputError if its file was changed after it was read."""
-        if self._object is None:
+        if self.decoded is None:
             with _DECODING:  # several threads may use snapshots of one cluster
-                if self._object is None:
-                    if (file := file_of(self._text)) is not None:
+                if self.decoded is None:
+                    if (file := file_of(self.text)) is not None:
                         file.check()
-                    self._object = self._decode(self._text)
-        return self._object
+                    self.decoded = self.decode(self.text)
+        return self.decoded
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _identity, (self.get(),)

@@ -502,31 +502,31 @@ class _ReadAhead:
         for i, at, count in zip(others.tolist(), begin[others].tolist(), size[others].tolist(), strict=True):
             if (obj := self._decode(self._view[at : at + count])) is not None:
                 self.objects[first + i] = obj
-        for number, kind in enumerate(self._plain):
-            if len(plain := np.flatnonzero(combined == _PLAIN - number)):
-                self._store_plain(kind, plain, begin[plain].tolist(), size[plain].tolist(), places, first)
+        if len(plain := np.flatnonzero(combined <= _PLAIN)):
+            self._store_plain(plain + first, _PLAIN - combined[plain], begin[plain], size[plain], places)
         _learn(self._classes, combined, places.have((_NODE, _NOMINATED), first))
 
     def _store_plain(
         self,
-        kind: PlainKind,
-        which: NDArray[np.int64],
-        begin: list[int],
-        size: list[int],
+        items: NDArray[np.int64],
+        kinds: NDArray[np.int32],
+        begin: NDArray[np.int64],
+        size: NDArray[np.int64],
         places: _projection.Places,
-        first: int,
     ) -> None:
-        """Put plain objects of one kind into ``objects``.
+        """Put plain objects into ``objects``.
 
-        ``which``: their numbers in the part of the list that begins with item number ``first``; the rest as in
-        :meth:`read`, of these objects.
+        ``items``: their numbers in the list; ``kinds``: those of their kinds; the rest as in :meth:`read`, of these
+        objects.
         """
-        numbers, view = which + first, self._view
-        names = places.names(view, numbers, SLOTS["name"])
-        namespaces = places.names(view, numbers, SLOTS["namespace"])
-        for number, at, count, namespace, name in zip(numbers.tolist(), begin, size, namespaces, names, strict=True):
-            key, text = (kind.kind, namespace or kind.namespace, name), view[at : at + count]
-            self.objects[number] = key, UndecodedObject(text, kind.decode) if kind.late else kind.decode(text)
+        view, objects, plain_kinds = self._view, self.objects, self._plain
+        names, namespaces = (places.names(view, items, SLOTS[slot]) for slot in ("name", "namespace"))
+        for item, number, at, count, namespace, name in zip(
+            items.tolist(), kinds.tolist(), begin.tolist(), size.tolist(), namespaces, names, strict=True
+        ):
+            kind, text = plain_kinds[number], view[at : at + count]
+            obj = UndecodedObject(text, kind.decode) if kind.late else kind.decode(text)
+            objects[item] = (kind.kind, namespace or kind.namespace, name), obj
 
 
 def _learn(classes: TextClasses, combined: NDArray[np.int32], bound: NDArray[np.bool_]) -> None:

@@ -74,6 +74,9 @@ class ScannedItems {
   void append(ScannedItems&& more);
   // Where the strings of items are: `at`, `length` [slot * count + item].
   void places(std::size_t slots, std::size_t first, std::size_t count, std::int64_t* at, std::int64_t* length) const;
+  // The same of one slot, of `count` items `which`, in ascending order: `at`, `length` [i].
+  void places_of(std::size_t slots, std::size_t slot, const std::int64_t* which, std::size_t count, std::int64_t* at,
+                 std::int64_t* length) const;
   // Sets `out` [item - first] to 1 for items from `first` on whose string in a slot is not empty.
   void have(std::size_t slots, std::size_t slot, std::size_t first, std::uint8_t* out) const;
 
