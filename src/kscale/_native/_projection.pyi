@@ -1,4 +1,4 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,11 +10,13 @@ Rule: TypeAlias = str | tuple[Any, ...]
 
 class Places:
     def __len__(self) -> int: ...
+    def names(self, data: Buffer, which: NDArray[int64], slot: int) -> list[str]: ...
     def part(self, first: int, end: int) -> tuple[NDArray[int64], NDArray[int64]]: ...
     def have(self, slots: tuple[int, ...], first: int) -> NDArray[bool_]: ...
 
 class Projector:
     def __init__(self, rule: Rule, slots: int, facets: int) -> None: ...
+    def add_plain(self, kinds: Iterable[tuple[str, str, Rule]]) -> None: ...
     def scan(
         self,
         data: Buffer,

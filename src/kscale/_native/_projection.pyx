@@ -5,7 +5,7 @@ import numpy as np
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.unicode cimport PyUnicode_DecodeUTF8
+from cpython.unicode cimport PyUnicode_DecodeASCII, PyUnicode_DecodeUTF8
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 from libcpp cimport bool as cbool
@@ -14,6 +14,38 @@ from libcpp.string_view cimport string_view
 from libcpp.vector cimport vector
 
 from kscale.errors import NativeError
+
+
+cdef extern from "kscale/plain_objects.hpp" namespace "kscale" nogil:
+    cdef cppclass c_PlainKey "kscale::PlainRule::Key":
+        string name
+        int32_t rule
+    cdef enum c_PlainKind "kscale::PlainRule::Kind":
+        kAny "kscale::PlainRule::kAny"
+        kNever "kscale::PlainRule::kNever"
+        kText "kscale::PlainRule::kText"
+        kPlainName "kscale::PlainRule::kName"
+        kTime "kscale::PlainRule::kTime"
+        kWhole "kscale::PlainRule::kWhole"
+        kShare "kscale::PlainRule::kShare"
+        kBool "kscale::PlainRule::kBool"
+        kOneOf "kscale::PlainRule::kOneOf"
+        kAmounts "kscale::PlainRule::kAmounts"
+        kPlainObject "kscale::PlainRule::kObject"
+        kMap "kscale::PlainRule::kMap"
+        kList "kscale::PlainRule::kList"
+    cdef cppclass c_PlainRule "kscale::PlainRule":
+        c_PlainRule() except +
+        c_PlainKind kind
+        cbool or_null
+        cbool limited
+        int32_t slot
+        int32_t inner
+        int64_t least
+        int64_t most
+        uint64_t need
+        vector[string] texts
+        vector[c_PlainKey] keys
 
 
 cdef extern from "kscale/projection.hpp" namespace "kscale" nogil:
@@ -41,12 +73,16 @@ cdef extern from "kscale/projection.hpp" namespace "kscale" nogil:
         uint64_t need
         string text
         vector[c_Key] keys
+    cdef cppclass c_PlainObjects "kscale::PlainObjects":
+        int32_t add(c_PlainRule rule) except +
+        void add_kind(string group, string kind, int32_t rule) except +
     cdef cppclass c_Items "kscale::ScannedItems":
         c_Items() except +
         vector[int64_t] begin
         vector[int64_t] size
         vector[int32_t] combined
         void places(size_t slots, size_t first, size_t count, int64_t* at, int64_t* length)
+        void places_of(size_t slots, size_t slot, const int64_t* which, size_t count, int64_t* at, int64_t* length)
         void have(size_t slots, size_t slot, size_t first, uint8_t* out)
     cdef cppclass c_Lines "kscale::ScannedLines":
         c_Lines() except +
@@ -69,6 +105,7 @@ cdef extern from "kscale/projection.hpp" namespace "kscale" nogil:
     cdef cppclass c_Projector "kscale::Projector":
         c_Projector(int32_t slots, int32_t facets) except +
         int32_t add(c_Rule rule) except +
+        c_PlainObjects& plain()
         size_t lines(const char* data, size_t size, c_ItemKind kind, c_Threading how, c_Lines& out) except +
         const c_TextTable& texts()
         const c_TextTable& facet(size_t i)
@@ -216,11 +253,39 @@ cdef class Places:
                 self._items.have(self._slots, slot, first, &view[0])
         return out
 
+    def names(self, const unsigned char[::1] data, const int64_t[::1] which, int slot):
+        """The strings (ASCII) of items ``which``, ascending, in one slot, ``""`` for an item without: list of str.
+        ``data``: the text."""
+        cdef Py_ssize_t i, n = which.shape[0]
+        cdef int64_t size = data.shape[0], last = -1
+        cdef vector[int64_t] at, length
+        if not 0 <= slot < self._slots:
+            raise IndexError(slot)
+        for i in range(n):
+            if not last < which[i] < <int64_t>self._items.begin.size():
+                raise IndexError(which[i])
+            last = which[i]
+        at.resize(n)
+        length.resize(n)
+        if n:
+            self._items.places_of(self._slots, slot, &which[0], n, at.data(), length.data())
+        out = []
+        for i in range(n):
+            if length[i] > 0 and at[i] + length[i] > size:
+                raise NativeError("names: outside of the text")
+            out.append("" if length[i] <= 0 else PyUnicode_DecodeASCII(<const char*>&data[0] + at[i], length[i], NULL))
+        return out
+
     def part(self, Py_ssize_t first, Py_ssize_t end):
         """``(at, length)`` int64[slots, end - first] of the items from number ``first`` to ``end``; length -1 = absent."""
         if not 0 <= first <= end <= <Py_ssize_t>self._items.begin.size():
             raise IndexError((first, end))
         return _places(self._items, self._slots, first, end - first)
+
+
+cdef dict _PLAIN = {
+    "any": kAny, "never": kNever, "text": kText, "time": kTime, "share": kShare, "bool": kBool, "amounts": kAmounts,
+}
 
 
 cdef class Projector:
@@ -251,8 +316,69 @@ cdef class Projector:
     def __init__(self, rule, slots, facets):
         self._add(rule, 0)
 
+    def add_plain(self, kinds):
+        """Look for plain objects of these kinds from now on, when a list is scanned with ``meanwhile``.
+
+        ``kinds``: (API group, kind, rule) of objects that are plain if they follow the rule. Such a rule is ``"any"`` (every
+        value), ``"never"`` (none), ``"text"`` (strings), ``("name", slot)`` (names; the place is noted), ``"time"`` (as an
+        API server prints it), ``("whole", least, most)`` (numbers), ``"share"`` (a whole number or a percentage),
+        ``"bool"``, ``("one of", texts)``, ``"amounts"`` (quantities by name), ``("object", {key: rule}, need, limited)``
+        (needs the keys ``need``; ``limited``: its ``requests`` must not be above its ``limits``), ``("map", rule)``,
+        ``("list", rule, least)`` (of at least so many elements) or ``("or null", rule)``.
+        """
+        known = {}
+        for group, kind, rule in kinds:
+            self._own.plain().add_kind(group.encode(), kind.encode(), self._add_plain(rule, known, 0))
+
     def __dealloc__(self):
         del self._own
+
+    cdef int32_t _add_plain(self, rule, dict known, int depth) except -1:
+        """The number of a rule for plain objects. ``known``: those of rules that were added before, by ``id``."""
+        cdef c_PlainRule made
+        cdef c_PlainKey key
+        if depth > 64:
+            raise NativeError("Projector: rules are nested too deeply")
+        if id(rule) in known:
+            return known[id(rule)]
+        own = rule
+        if own[0] == "or null":
+            made.or_null = True
+            own = own[1]
+        kind = own if isinstance(own, str) else own[0]
+        if kind in _PLAIN:
+            made.kind = _PLAIN[kind]
+        elif kind == "name":
+            made.kind = kPlainName
+            made.slot = own[1]
+            if not 0 <= made.slot < self._slots:
+                raise NativeError("Projector: no such slot")
+        elif kind == "whole":
+            made.kind = kWhole
+            made.least, made.most = own[1:]
+        elif kind == "one of":
+            made.kind = kOneOf
+            for text in own[1]:
+                made.texts.push_back(text.encode())
+        elif kind == "object":
+            made.kind = kPlainObject
+            made.limited = own[3]
+            if len(own[1]) > 64:
+                raise NativeError("Projector: an object has at most 64 keys")
+            for i, (name, inner) in enumerate(own[1].items()):
+                key.name = name.encode()
+                key.rule = self._add_plain(inner, known, depth + 1)
+                made.keys.push_back(key)
+                if name in own[2]:
+                    made.need |= <uint64_t>1 << <uint64_t>i
+        elif kind == "map" or kind == "list":
+            made.kind = kMap if kind == "map" else kList
+            made.inner = self._add_plain(own[1], known, depth + 1)
+            made.least = own[2] if kind == "list" else 0
+        else:
+            raise NativeError(f"Projector: no plain rule {kind!r}")
+        known[id(rule)] = number = self._own.plain().add(made)
+        return number
 
     cdef int32_t _add(self, rule, int depth) except -1:
         cdef c_Rule made
@@ -341,7 +467,8 @@ cdef class Projector:
 
         ``begin``, ``size`` int64[n]: where the items are; ``combined`` int32[n]: numbers of their combinations of
         texts, -1 for an item that is absent by its rule or has to be read otherwise, -3 (only with ``meanwhile``) if no key
-        comes twice in an object of such an item; ``places``: :class:`Places` of captured strings; ``metadata``: the JSON text of the list's own,
+        comes twice in an object of such an item, -4 - i if it is also a plain object of kind i, whose names are noted;
+        ``places``: :class:`Places` of captured strings; ``metadata``: the JSON text of the list's own,
         empty if it has none.
         """
         cdef Places places = Places.__new__(Places)

@@ -22,10 +22,8 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from kscale.ca.events import build_status_events
 from kscale.ca.gpu import pod_requests_gpu
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_up_status import SCALE_UP_IN_COOLDOWN, SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL, SCALE_UP_NOT_NEEDED
 from kscale.effects import SECOND, Event, Moment, from_text
 from kscale.effects.moments import ComparedDuration
 from kscale.objects.api.apps import Job, ReplicaSet, StatefulSet
@@ -572,6 +570,8 @@ def update_degradation_counter(counter: int, unprocessed: int, options: Autoscal
     finished in time). There is an event for the first loop that runs out of time, and for the first that finishes in
     time again. Call it only with graceful degradation enabled.
     """
+    from kscale.ca.events import build_status_events  # imported here because estimates have no events
+
     if unprocessed > 0:
         status_events = build_status_events(options, "Warning", "GracefulDegradationStarted", _STARTED_TEXT)
         return counter + 1, status_events if counter == 0 else []
@@ -646,6 +646,8 @@ def should_scale_up(
     except that a loop reserved for scale-down is in cooldown in any case; ``degraded_loops`` is the number of
     consecutive loops that ran out of time, including this one.
     """
+    from kscale.ca.scale_up_status import SCALE_UP_IN_COOLDOWN  # imported here because estimates have no status
+
     gate = _check_gate(pods, ready_nodes, now, options)
     if is_reserved_for_scale_down(degraded_loops, options):
         return replace(gate, result=SCALE_UP_IN_COOLDOWN)
@@ -654,6 +656,13 @@ def should_scale_up(
 
 def _check_gate(pods: Sequence[Pod], ready_nodes: int, now: Moment, options: AutoscalingOptions) -> ScaleUpGate:
     """Apply the rules of :func:`should_scale_up` that an enforcer overrides."""
+    from kscale.ca.events import build_status_events
+    from kscale.ca.scale_up_status import (
+        SCALE_UP_IN_COOLDOWN,
+        SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL,
+        SCALE_UP_NOT_NEEDED,
+    )
+
     if not pods:
         return ScaleUpGate(result=SCALE_UP_NOT_NEEDED)
     if 0 < options.max_nodes_total <= ready_nodes:

@@ -47,12 +47,13 @@ class No(NamedTuple):
 class Estimated(msgspec.Struct, frozen=True):
     """Result of one group, by pod name. ``pod_groups``: lists of pods that no predicate distinguishes.
 
-    ``placed``: pods and nodes, if they were requested.
+    ``rejected``: why pods were not scheduled, the number of such pods and the first one, in the order of the first
+    pods; a reason may come several times. ``placed``: pods and nodes, if they were requested.
     """
 
     nodes: int
     placed_pods: set[str]
-    reasons: Mapping[str, No]
+    rejected: Sequence[tuple[No, int, str]]
     pod_groups: Sequence[Sequence[str]]
     placed: Mapping[str, str]
     bound: int
@@ -95,20 +96,13 @@ def estimates(
         yield Estimated(
             nodes=result.node_count,
             placed_pods=set(result.placed_pods),
-            reasons=_convert_verdicts(result.verdicts),
+            rejected=[(_convert_verdict(verdict), count, pod) for verdict, count, pod in result.rejections],
             pod_groups=result.pod_groups,
             placed=result.placed if placements else {},
             bound=bound.value if bound is not None else 0,
             bound_method=bound.method if bound is not None else "",
             unmodelled=result.unmodelled,
         )
-
-
-def _convert_verdicts(verdicts: Mapping[str, Verdict]) -> dict[str, No]:
-    """Convert the verdicts on unscheduled pods, by pod. Pods that share a verdict share the result, too."""
-    distinct = {id(verdict): verdict for verdict in verdicts.values()}
-    converted = {number: _convert_verdict(verdict) for number, verdict in distinct.items()}
-    return {name: converted[id(verdict)] for name, verdict in verdicts.items()}
 
 
 def _convert_verdict(verdict: Verdict) -> No:
@@ -297,7 +291,7 @@ def _line(snapshot: Snapshot, group: NodeGroup, result: Estimated, placements: b
         pods=len(result.placed_pods),
         utilization=shares,
         limited_by=max(shares, key=lambda name: shares[name], default=None),
-        rejections=rejections_of(result.reasons),
+        rejections=rejections_of(result.rejected),
         current=group.target_size if group.target_size is not None else len(group.nodes),
         maximum=group.max_size if group.max_size < UNLIMITED else None,
         price=None if group.price is None else group.price * result.nodes,
@@ -329,19 +323,18 @@ def _utilization(
     return {name: used[name] / (nodes * room[name]) for name in sorted(used) if room.get(name, 0) > 0 and used[name]}
 
 
-def rejections_of(unscheduled: Mapping[str, No]) -> list[Rejection]:
+def rejections_of(rejected: Iterable[tuple[No, int, str]]) -> list[Rejection]:
     """Group unscheduled pods by plug-in and reasons: the largest groups first, then in order of occurrence.
 
-    ``unscheduled``: why each pod was not scheduled, by pod name.
+    ``rejected``: as in :class:`Estimated`.
     """
-    pods_of: dict[int, tuple[No, list[str]]] = {}  # many pods share one object
-    for name, no in unscheduled.items():
-        pods_of.setdefault(id(no), (no, []))[1].append(name)
-    pods_by_reason: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for no, names in pods_of.values():
-        pods_by_reason.setdefault((no.plugin, tuple(no.reasons)), []).extend(names)
-    lines = [
-        Rejection(pods=len(names), plugin=plugin, reasons=list(reasons), example=names[0])
-        for (plugin, reasons), names in pods_by_reason.items()
+    lines: dict[tuple[str, tuple[str, ...]], tuple[int, str]] = {}
+    for no, count, pod in rejected:
+        reason = no.plugin, tuple(no.reasons)
+        pods, example = lines.get(reason, (0, pod))
+        lines[reason] = pods + count, example
+    result = [
+        Rejection(pods=pods, plugin=plugin, reasons=list(reasons), example=example)
+        for (plugin, reasons), (pods, example) in lines.items()
     ]
-    return sorted(lines, key=lambda line: -line.pods)
+    return sorted(result, key=lambda line: -line.pods)

@@ -243,17 +243,17 @@ def _group_answers(snapshot: Snapshot, pod: Pod, groups: Sequence[NodeGroup]) ->
     if any(result.unmodelled for result in results) and not snapshot.csi:
         aware = list(estimate.estimates(snapshot.csi_aware(), [pod], groups))
     unmodelled = list(dict.fromkeys(text for result in aware for text in result.unmodelled))
-    return [_group_answer(pod.key, *row) for row in zip(groups, results, aware, strict=True)], unmodelled
+    return [_group_answer(*row) for row in zip(groups, results, aware, strict=True)], unmodelled
 
 
-def _group_answer(name: str, group: NodeGroup, result: estimate.Estimated, aware: estimate.Estimated) -> GroupAnswer:
-    """Build the verdict of one group on the pod ``name``.
+def _group_answer(group: NodeGroup, result: estimate.Estimated, aware: estimate.Estimated) -> GroupAnswer:
+    """Build the verdict of one group on the only pod of an estimate.
 
     ``result``: the estimate; ``aware``: the estimate of a simulation that respects the volume limits of CSI nodes. The
     reasons are those of ``result`` or, if the pod fits there, those of ``aware``.
     """
     allocatable = estimate.get_template(group).node.status.allocatable or {}
-    no, no_if_aware = result.reasons.get(name), aware.reasons.get(name)
+    no, no_if_aware = (next((no for no, _, _ in each.rejected), None) for each in (result, aware))
     rejection = no or no_if_aware
     return GroupAnswer(
         group=group.id,

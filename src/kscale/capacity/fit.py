@@ -167,8 +167,7 @@ def with_pod_claims(snapshot: Snapshot, pods: Iterable[Pod], classes: PodClasses
         records.append(pod_record(pod))
     if not devices and not volumes:
         return records, snapshot
-    informers = replace(
-        snapshot.informers,
+    informers = snapshot.informers.replace(
         claims={**volumes, **snapshot.informers.claims},
         resource_claims={**devices, **snapshot.informers.resource_claims},
     )
@@ -184,7 +183,7 @@ def with_volume_claims(snapshot: Snapshot, workload: KubeObject) -> Snapshot:
     claims = {(claim.namespace, claim.name): claim for claim in claims_of(workload, default)}
     if not claims:
         return snapshot
-    informers = replace(snapshot.informers, claims={**claims, **snapshot.informers.claims})
+    informers = snapshot.informers.replace(claims={**claims, **snapshot.informers.claims})
     return snapshot.with_placed([], [], informers)
 
 
@@ -285,7 +284,7 @@ def _with_controller(snapshot: Snapshot, workload: KubeObject) -> Snapshot:
     if not isinstance(controller, (ReplicaSet, ReplicationController, StatefulSet)):
         return snapshot
     key = (controller.kind or type(controller).__name__, controller.namespace or "default", controller.name)
-    informers = replace(snapshot.informers, controllers={**snapshot.informers.controllers, key: controller})
+    informers = snapshot.informers.replace(controllers={**snapshot.informers.controllers, key: controller})
     return snapshot.with_placed([], [], informers)
 
 

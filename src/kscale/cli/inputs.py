@@ -444,7 +444,7 @@ def read_cluster(source: Dump, terminal: Terminal, *, matter: Iterable[str] = ()
     source.check()
     with terminal.step(f"reading {source.source_names}") as update, collector_paused():
         cluster = source.load(terminal, update)
-        freeze_objects()
+        freeze_objects(cluster)
     if source.has_input:
         log_read_objects(cluster.report, source.source_names, terminal, source.unknown(matter))
     return cluster

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import builtins
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, get_args, get_origin
 
 import msgspec
 from msgspec import inspect
@@ -12,8 +15,8 @@ from msgspec import inspect
 from kscale._native import _projection
 from kscale.errors import InputError, Problem
 from kscale.imports import lazy_pattern
-from kscale.objects.api.core import Affinity, Container, ContainerPort, PodSpec
-from kscale.objects.api.meta import KubeObject
+from kscale.objects.api.core import Affinity, Container, ContainerPort, NodeStatus, PodSpec
+from kscale.objects.api.meta import ApiStruct, Int32, Int64, KubeObject, ObjectMeta
 from kscale.objects.decode import find_deepest_path
 from kscale.objects.names import dns_subdomain_errors
 from kscale.objects.quantity import Quantity
@@ -25,6 +28,7 @@ __all__ = [
     "check_times",
     "is_share",
     "is_unusual",
+    "plain_rule",
     "refuse_repeated_keys",
     "share_of",
     "unknown_fields",
@@ -225,6 +229,7 @@ _SPREAD_POLICIES: Final = frozenset({None, "Honor", "Ignore"})
 _PREEMPTION_POLICIES: Final = frozenset({None, "PreemptLowerPriority", "Never"})
 _PHASES: Final = frozenset({"", "Pending", "Running", "Succeeded", "Failed", "Unknown"})
 _PROTOCOLS: Final = frozenset({"", "TCP", "UDP", "SCTP"})
+_STRATEGIES: Final = frozenset({"", "RollingUpdate", "Recreate"})
 _LAST_PORT: Final = 65535
 _LARGEST: Final = float(2**63)
 _LARGEST_MILLI: Final = _LARGEST / 1000
@@ -432,7 +437,7 @@ def _deployment(obj: Any, findings: list[Finding]) -> None:
     """Add findings about a Deployment: its pod template, replicas, type of strategy, and shares of a rolling update."""
     _workload("replicas")(obj, findings)
     path, strategy = "spec.strategy", obj.spec.strategy
-    if strategy.type not in ("", "RollingUpdate", "Recreate"):
+    if strategy.type not in _STRATEGIES:
         findings.append(Finding(f"{path}.type", f"{strategy.type!r} is neither RollingUpdate nor Recreate", True))
     if strategy.rolling_update is None:
         return
@@ -482,4 +487,117 @@ _CHECKS: Final[dict[str, Callable[[Any, list[Finding]], None]]] = {
     "CronJob": _cron_job,
     "HorizontalPodAutoscaler": _autoscaler,
     "HorizontalPodAutoscalerV1": _autoscaler,
+}
+
+
+# -- plain objects ---------------------------------------------------------------------------------------------
+
+_ONE_OF: Final[dict[tuple[str, str], Iterable[str | None]]] = {
+    ("PodSpec", "restart_policy"): _RESTART_POLICIES,
+    ("PodSpec", "preemption_policy"): _PREEMPTION_POLICIES,
+    ("Toleration", "operator"): _TOLERATION_OPERATORS,
+    ("Toleration", "effect"): {"", *_TAINT_EFFECTS},
+    ("TopologySpreadConstraint", "when_unsatisfiable"): _UNSATISFIABLE,
+    ("TopologySpreadConstraint", "node_affinity_policy"): _SPREAD_POLICIES,
+    ("TopologySpreadConstraint", "node_taints_policy"): _SPREAD_POLICIES,
+    ("ContainerPort", "protocol"): _PROTOCOLS,
+    ("NodeSelectorRequirement", "operator"): _NODE_OPERATORS,
+    ("Taint", "effect"): _TAINT_EFFECTS,
+    ("DeploymentStrategy", "type"): _STRATEGIES,
+}
+"""Values, by struct and field, that :func:`check` finds nothing wrong with."""
+
+_BETWEEN: Final = {
+    ("TopologySpreadConstraint", "max_skew"): (1, (1 << 31) - 1),
+    ("ContainerPort", "host_port"): (0, _LAST_PORT),
+}
+"""Likewise the least and the largest number; for other fields 0 and what the type allows."""
+
+_NEEDED: Final = {
+    "PodSpec": {"containers"},
+    "PodTemplateSpec": {"spec"},
+    "TopologySpreadConstraint": {"when_unsatisfiable", "max_skew"},
+    "NodeSelectorRequirement": {"operator"},
+    "Taint": {"effect"},
+}
+"""Fields, by struct, without which :func:`check` may find something."""
+
+_UNCHECKED: Final = ("LimitRange", "CronJob", "HorizontalPodAutoscaler", "HorizontalPodAutoscalerV1", "Pod")
+"""Structs whose checks rules for plain objects do not describe."""
+
+_LARGEST_WHOLE: Final = 10**18 - 1
+
+
+def plain_rule(type_: type[KubeObject], name: Any, namespace: Any) -> Any:
+    """Return the rule for plain objects of a kind, for ``Projector.add_plain`` of :mod:`kscale._native._projection`.
+
+    An object whose text follows the rule and repeats no key is decoded without an error, and :func:`check` finds
+    nothing. An object that does not follow it may be good nevertheless.
+
+    Parameters
+    ----------
+    type_ : type of KubeObject
+        The kind's struct. Raises ValueError for one whose checks rules cannot describe.
+    name, namespace : rule
+        For the two members of the metadata.
+    """
+    if type_.__name__ in _UNCHECKED:
+        raise ValueError(f"no rule for {type_.__name__}")
+    _, members, need, limited = _plain_struct(type_)
+    _, of_metadata, *_ = _plain_struct(ObjectMeta)
+    metadata = "object", {**of_metadata, "name": name, "namespace": namespace}, ("name",), False
+    return "object", {**members, "metadata": metadata}, (*need, "metadata"), limited
+
+
+@cache
+def _plain_struct(struct: type[msgspec.Struct]) -> Any:
+    """Return the rule of a struct for :func:`plain_rule`."""
+    name, fields = struct.__name__, msgspec.structs.fields(struct)
+    needed = tuple(field.encode_name for field in fields if field.required or field.name in _NEEDED.get(name, ()))
+    members = {field.encode_name: _plain_field(name, field) for field in fields}
+    return "object", members, needed, name == "ResourceRequirements"
+
+
+def _plain_field(struct: str, field: msgspec.structs.FieldInfo) -> Any:
+    """Return the rule of a field of the struct with this name."""
+    place = struct, field.name
+    rule = _plain_type(field.type)
+    if place in _ONE_OF:
+        special: Any = "one of", [value for value in _ONE_OF[place] if value is not None]
+    elif place in _BETWEEN:
+        special = "whole", *_BETWEEN[place]
+    elif place == ("PodSpec", "containers"):
+        return *rule[:2], 1
+    elif field.encode_name in _NAMES and rule in ("text", ("or null", "text")):
+        special = "time"
+    else:
+        return rule
+    return ("or null", special) if rule[0] == "or null" else special
+
+
+def _plain_type(type_: Any) -> Any:
+    """Return the rule of a field's type."""
+    if rule := _PLAIN_TYPES.get(type_):
+        return rule
+    kinds = get_args(type_)
+    match get_origin(type_):
+        case types.UnionType | typing.Union:
+            rest = [each for each in kinds if each is not types.NoneType]
+            rule = _plain_type(rest[0]) if len(rest) == 1 else "share" if set(rest) == {int, str} else "never"
+            return ("or null", rule) if len(rest) < len(kinds) else rule
+        case builtins.list:
+            return "list", _plain_type(kinds[0]), 0
+        case builtins.dict if kinds[0] is str:
+            return "amounts" if kinds[1] is Quantity else ("map", _plain_type(kinds[1]))
+    if isinstance(type_, type) and issubclass(type_, ApiStruct):
+        return "never" if hasattr(type_, "__post_init__") and type_ is not NodeStatus else _plain_struct(type_)
+    return "never"
+
+
+_PLAIN_TYPES: Final[dict[Any, Any]] = {
+    Any: "any",
+    str: "text",
+    bool: "bool",
+    Int32: ("whole", 0, (1 << 31) - 1),
+    Int64: ("whole", 0, _LARGEST_WHOLE),
 }

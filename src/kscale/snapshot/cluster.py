@@ -320,12 +320,8 @@ class Cluster:
             self.apply(item)
 
     def __repr__(self) -> str:
-        pods, others = len(self._contents.pods), self._contents.objects
-        counts = {
-            "Node": len(others.get_kind("Node")),
-            "Pod": pods,
-            **{kind: len(of) for kind, of in others.objects.items()},
-        }
+        others = self._contents.objects.counts()
+        counts = {"Node": others.pop("Node"), "Pod": len(self._contents.pods), **others}
         texts = [f"{count:,} {kind}" for kind, count in counts.items() if count]
         return f"<Cluster: {', '.join(texts) or 'empty'}>"
 
@@ -333,9 +329,9 @@ class Cluster:
         """Return the number of objects by kind as HTML, for notebooks."""
         from kscale.html import markup
 
-        objects = self._contents.objects
-        rows = [("Node", len(objects.get_kind("Node"))), ("Pod", len(self._contents.pods))]
-        rows += [(kind, len(by_key)) for kind, by_key in objects.objects.items() if by_key]
+        others = self._contents.objects.counts()
+        rows = [("Node", others.pop("Node")), ("Pod", len(self._contents.pods))]
+        rows += [(kind, count) for kind, count in others.items() if count]
         return markup.listing(repr(self), ["kind", "objects"], rows)
 
     @reading
@@ -566,7 +562,7 @@ class Cluster:
     @reading
     def keys(self, kind: str) -> list[str]:
         """Return the keys of all objects of a kind in order of first appearance, without decoding any."""
-        return self._contents.pods.keys() if kind == "Pod" else list(self._contents.objects.get_kind(kind))
+        return self._contents.pods.keys() if kind == "Pod" else self._contents.objects.keys(kind)
 
     @reading
     def resource_version(self, kind: str, key: str) -> str:
@@ -729,4 +725,9 @@ def load(
 
 def _scan(cluster: Cluster, view: memoryview, source: str, place: str) -> ScannedList | None:
     """Scan a text with the cluster's reader. Returns None if the text is not a JSON list."""
-    return cluster.reader.scan(view, source, place, decode_plain_object)
+    pods = cluster._contents.pods  # noqa: SLF001  # nobody else has this cluster
+    # Objects that are decoded later keep the text.
+    scanned = pods.reader.scan(view, source, place, decode_plain_object, plain=pods.texts == "all")
+    if scanned is not None:
+        pods.table.growing.reserve(len(pods.table) + scanned.pod_count)
+    return scanned

@@ -159,11 +159,17 @@ class GrowingColumns:
         if size <= self.size:
             return
         if size > self._room:
-            self._room = max(size, 2 * self._room, 16)
-            for name, array in self.arrays.items():
-                self._buffers[name] = bigger = np.zeros(self._room, dtype=array.dtype)
-                bigger[: self.size] = array
+            self.reserve(max(size, 2 * self._room, 16))
         self._resize(size)
+
+    def reserve(self, room: int) -> None:
+        """Make room for ``room`` entries, if there is less; their number stays the same."""
+        if room > self._room:
+            self._room = room
+            for name, array in self.arrays.items():
+                self._buffers[name] = bigger = np.zeros(room, dtype=array.dtype)
+                bigger[: self.size] = array
+            self._resize(self.size)
 
     def truncate(self, size: int) -> None:
         """Keep only the first ``size`` entries."""

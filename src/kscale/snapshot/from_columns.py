@@ -135,7 +135,7 @@ def from_columns(
     return Snapshot(
         interner=interner,
         nodes=columns,
-        informers=Informers.of({}),
+        informers=Informers({}),
         used=used,
         pod_count=np.bincount(nodes_of, minlength=len(columns)).astype(np.int64),
         table=table,

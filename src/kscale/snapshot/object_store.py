@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
-from kscale.objects.api.cluster_autoscaler import CapacityBuffer, CapacityQuota, ProvisioningRequest
-from kscale.objects.api.core import Node, PodTemplate, Service
 from kscale.objects.api.meta import CustomWorkload, KubeObject, object_key
-from kscale.objects.api.policy import PodDisruptionBudget
-from kscale.objects.api.resource import DeviceClass, ResourceClaim, ResourceSlice
-from kscale.objects.api.storage import (
-    CSIDriver,
-    CSINode,
-    CSIStorageCapacity,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-    VolumeAttachment,
-)
 from kscale.objects.kinds import custom_kind_key, group_of, kind_of, with_namespace
-from kscale.objects.nodegroup import NodeTemplate
+from kscale.snapshot.caches import collector_paused
 from kscale.snapshot.columns import NodeColumns
+from kscale.snapshot.text.files import UndecodedObject
+
+if TYPE_CHECKING:
+    from kscale.objects.api.cluster_autoscaler import CapacityBuffer, CapacityQuota, ProvisioningRequest
+    from kscale.objects.api.core import Node, PodTemplate, Service
+    from kscale.objects.api.policy import PodDisruptionBudget
+    from kscale.objects.api.resource import DeviceClass, ResourceClaim, ResourceSlice
+    from kscale.objects.api.storage import (
+        CSIDriver,
+        CSINode,
+        CSIStorageCapacity,
+        PersistentVolume,
+        PersistentVolumeClaim,
+        StorageClass,
+        VolumeAttachment,
+    )
+    from kscale.objects.nodegroup import NodeTemplate
 
 __all__ = ["INFORMED_KINDS", "Informers", "ObjectStore", "kind_name"]
+
+K = TypeVar("K")
 
 
 INFORMED_KINDS = frozenset(
@@ -41,8 +45,17 @@ _EXTENDED_RESOURCES = "resource.kubernetes.io/extended-resource-claim"
 _WORKLOADS = ("ReplicationController", "ReplicaSet", "StatefulSet", "DaemonSet", "Job")
 
 
-class Informers(msgspec.Struct, frozen=True, eq=False):
-    """Indexed read-only views, built once per snapshot from the cluster's objects, in their order.
+def decode_all(objects: dict[str, Any]) -> dict[str, Any]:
+    """Replace the undecoded objects in a dict by decoded ones, and return the dict."""
+    with collector_paused():
+        for key, value in objects.items():
+            if type(value) is UndecodedObject:
+                objects[key] = value.get()
+    return objects
+
+
+class Informers:
+    """Indexed read-only views of the cluster's objects, in their order. Each is built when it is read first.
 
     ``leftovers``: claims that a scheduler created for the extended resources of a pod, by the pod's UID. ``binding``:
     whether some claim has an allocation time and devices with binding conditions. ``pod_templates``: by
@@ -51,19 +64,19 @@ class Informers(msgspec.Struct, frozen=True, eq=False):
 
     namespaces: dict[str, dict[str, str] | None]
     services: dict[str, list[Service]]
-    controllers: dict[tuple[str, str, str], Any]
-    volumes: dict[str, PersistentVolume]
-    claims: dict[tuple[str, str], PersistentVolumeClaim]
-    storage_classes: dict[str, StorageClass]
-    csi_nodes: dict[str, CSINode]
-    csi_drivers: dict[str, CSIDriver]
+    controllers: Mapping[tuple[str, str, str], Any]
+    volumes: Mapping[str, PersistentVolume]
+    claims: Mapping[tuple[str, str], PersistentVolumeClaim]
+    storage_classes: Mapping[str, StorageClass]
+    csi_nodes: Mapping[str, CSINode]
+    csi_drivers: Mapping[str, CSIDriver]
     capacities: list[CSIStorageCapacity]
     attachments: list[VolumeAttachment]
-    resource_claims: dict[tuple[str, str], ResourceClaim]
+    resource_claims: Mapping[tuple[str, str], ResourceClaim]
     leftovers: dict[str, ResourceClaim]
     binding: bool
     resource_slices: list[ResourceSlice]
-    device_classes: dict[str, DeviceClass]
+    device_classes: Mapping[str, DeviceClass]
     workloads: list[KubeObject]
     budgets: list[PodDisruptionBudget]
     quotas: list[CapacityQuota]
@@ -71,15 +84,38 @@ class Informers(msgspec.Struct, frozen=True, eq=False):
     provisioning_requests: list[ProvisioningRequest]
     pod_templates: dict[str, PodTemplate]
 
-    @classmethod
-    def of(cls, objects: dict[str, dict[str, Any]]) -> Informers:
-        """Build the views from ``kind -> key -> object``."""
-        return cls(**{field: make(objects) for field, (_, make) in _FIELDS.items()})
+    def __init__(self, objects: dict[str, dict[str, Any]]) -> None:
+        """Make views of ``kind -> key -> object``, which nobody changes any more."""
+        self._objects = objects
+
+    def __getattr__(self, field: str) -> Any:
+        """Build a view. Not called for views that exist."""
+        if field not in _FIELDS:
+            raise AttributeError(field)
+        return vars(self).setdefault(field, _FIELDS[field][1](self._objects))  # the same if two threads build it
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all views."""
+        return {"_objects": {}} | {field: getattr(self, field) for field in _FIELDS}
 
     def with_changes(self, objects: dict[str, dict[str, Any]], kinds: Collection[str]) -> Informers:
-        """Return views in which those of the changed ``kinds`` are rebuilt."""
-        fresh = {field: make(objects) for field, (of, make) in _FIELDS.items() if not of.isdisjoint(kinds)}
-        return msgspec.structs.replace(self, **fresh)
+        """Return views in which those of the changed ``kinds`` are of ``objects``."""
+        for field, (of, _) in _FIELDS.items():
+            if field not in vars(self) and not of.isdisjoint(self._objects) and of.isdisjoint(kinds):
+                getattr(self, field)  # so that both share the view
+        result = Informers(self._objects | {kind: dict(objects.get(kind, {})) for kind in kinds})
+        vars(result).update({field: view for field, view in self._built() if _FIELDS[field][0].isdisjoint(kinds)})
+        return result
+
+    def replace(self, **views: Any) -> Informers:
+        """Return a copy with other views of these names."""
+        result = Informers(self._objects)
+        vars(result).update(dict(self._built()) | views)
+        return result
+
+    def _built(self) -> Iterator[tuple[str, Any]]:
+        """Yield name and value of each view that exists."""
+        return ((field, view) for field, view in vars(self).items() if field in _FIELDS)
 
     def with_devices(self, nodes: Sequence[NodeTemplate]) -> Informers:
         """Return views that include the CSINodes and ResourceSlices of additional nodes."""
@@ -87,11 +123,7 @@ class Informers(msgspec.Struct, frozen=True, eq=False):
         slices = [resource_slice for each in nodes for resource_slice in each.resource_slices]
         if not csi_nodes and not slices:
             return self
-        return msgspec.structs.replace(
-            self,
-            csi_nodes={**self.csi_nodes, **csi_nodes},
-            resource_slices=[*self.resource_slices, *slices],
-        )
+        return self.replace(csi_nodes={**self.csi_nodes, **csi_nodes}, resource_slices=[*self.resource_slices, *slices])
 
 
 _Objects = dict[str, dict[str, Any]]
@@ -99,7 +131,7 @@ _Objects = dict[str, dict[str, Any]]
 
 def _objects_of(objects: _Objects, kind: str) -> Iterable[Any]:
     """Return the objects of a kind, in order of first appearance."""
-    return objects.get(kind, {}).values()
+    return decode_all(objects.get(kind, {})).values()
 
 
 def _services(objects: _Objects) -> dict[str, list[Service]]:
@@ -110,10 +142,10 @@ def _services(objects: _Objects) -> dict[str, list[Service]]:
     return services
 
 
-def _controllers(objects: _Objects) -> dict[tuple[str, str, str], Any]:
+def _controllers(objects: _Objects) -> Mapping[tuple[str, str, str], Any]:
     """Return the controllers that may have a selector, by kind, namespace and name."""
     kinds = ("ReplicationController", "ReplicaSet", "StatefulSet")
-    return {(kind, each.namespace, each.name): each for kind in kinds for each in _objects_of(objects, kind)}
+    return _index({(kind, *name): each for kind in kinds for name, each in _named(objects, kind)})
 
 
 def _extended_resource_claims(objects: _Objects) -> dict[str, ResourceClaim]:
@@ -135,14 +167,46 @@ def _has_binding_conditions(claim: ResourceClaim) -> bool:
     )
 
 
+def _named(objects: _Objects, kind: str) -> Iterator[tuple[tuple[str, str], Any]]:
+    """Yield ((namespace, name), object) of each object of a kind, decoded or not."""
+    for key, value in objects.get(kind, {}).items():
+        if type(value) is UndecodedObject:
+            namespace, _, name = key.rpartition("/")
+            yield (namespace, name), value
+        else:
+            yield (value.namespace, value.name), value
+
+
+class _DecodedOnDemand(Mapping[K, Any]):
+    """A mapping to objects that are decoded when they are looked up."""
+
+    def __init__(self, objects: dict[K, Any]) -> None:
+        self._objects = objects
+
+    def __getitem__(self, key: K) -> Any:
+        value = self._objects[key]
+        return value.get() if type(value) is UndecodedObject else value
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._objects)
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+
+def _index(objects: dict[K, Any]) -> Mapping[K, Any]:
+    """Return objects as a mapping that has decoded ones."""
+    return _DecodedOnDemand(objects) if any(type(each) is UndecodedObject for each in objects.values()) else objects
+
+
 def _index_by_name(kind: str) -> tuple[frozenset[str], Callable[[_Objects], Any]]:
     """Return the kinds that a view depends on, and the function that builds the view (object by name)."""
-    return frozenset({kind}), lambda objects: {each.name: each for each in _objects_of(objects, kind)}
+    return frozenset({kind}), lambda objects: _index({name: each for (_, name), each in _named(objects, kind)})
 
 
 def _index_by_key(kind: str) -> tuple[frozenset[str], Callable[[_Objects], Any]]:
     """Return the kinds that a view depends on, and the function that builds the view (object by (namespace, name))."""
-    return frozenset({kind}), lambda objects: {(each.namespace, each.name): each for each in _objects_of(objects, kind)}
+    return frozenset({kind}), lambda objects: _index(dict(_named(objects, kind)))
 
 
 def _list_objects(kind: str) -> tuple[frozenset[str], Callable[[_Objects], Any]]:
@@ -192,18 +256,20 @@ class ObjectStore:
     """Objects except pods: nodes in list order, others as ``objects[kind][key]``. Not safe for concurrent use."""
 
     def __init__(self) -> None:
-        self.objects: dict[str, dict[str, KubeObject]] = {}
-        self._nodes: dict[str, KubeObject] = {}
+        self._objects: dict[str, dict[str, Any]] = {}
+        self._nodes: dict[str, Any] = {}
+        self._undecoded: set[str] = set()  # kinds with objects that are not decoded
         self._node_changes = _NodeChanges()
         self._node_columns = NodeColumns()
-        self._informers = Informers.of({})
+        self._informers = Informers({})
         self._changed_kinds: set[str] = set()
         self._seen: dict[str, set[str]] = {}  # of kinds that are being listed
 
     def copy(self) -> ObjectStore:
         """Return an independent copy with the same objects."""
         result = ObjectStore()
-        result.objects = {kind: dict(by_key) for kind, by_key in self.objects.items()}
+        result._objects = {kind: dict(by_key) for kind, by_key in self._objects.items()}
+        result._undecoded = set(self._undecoded)
         result._nodes, result._node_changes = dict(self._nodes), self._node_changes.copy()
         result._node_columns, result._informers = self._node_columns, self._informers
         result._changed_kinds = set(self._changed_kinds)
@@ -211,7 +277,30 @@ class ObjectStore:
 
     def get_kind(self, kind: str) -> dict[str, KubeObject]:
         """Return the objects of a kind by key, in order of first appearance. Do not modify the result."""
-        return self._nodes if kind == "Node" else self.objects.get(kind, {})
+        by_key = self._by_key(kind)
+        if kind in self._undecoded:
+            decode_all(by_key)
+            self._undecoded.discard(kind)
+        return by_key
+
+    def keys(self, kind: str) -> list[str]:
+        """Return the keys of a kind, in order of first appearance; none of its objects is decoded."""
+        return [*self._by_key(kind)]
+
+    def _by_key(self, kind: str) -> dict[str, Any]:
+        """Return the objects of a kind by key, decoded or not."""
+        return self._nodes if kind == "Node" else self._objects.get(kind, {})
+
+    @property
+    def objects(self) -> dict[str, dict[str, KubeObject]]:
+        """Return all objects except pods and nodes, by kind and key. Do not modify the result."""
+        for kind in self._undecoded.intersection(self._objects):
+            self.get_kind(kind)
+        return self._objects
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of objects by kind, nodes first; none is decoded."""
+        return {"Node": len(self._nodes)} | {kind: len(by_key) for kind, by_key in self._objects.items()}
 
     def put(self, item: KubeObject) -> bool:
         """Add an object, or replace the one under its key in place; return whether there was one."""
@@ -220,7 +309,7 @@ class ObjectStore:
             by_key = self._nodes
             self._node_changes.apply(item.metadata.name, self._node_columns)
         else:
-            by_key = self.objects.setdefault(kind, {})
+            by_key = self._objects.setdefault(kind, {})
             if kind in INFORMED_KINDS:
                 self._changed_kinds.add(kind)
         key = item.metadata.name if kind == "Node" else item.key
@@ -229,15 +318,17 @@ class ObjectStore:
         self.see(kind, key)
         return exists
 
-    def put_all(self, items: Collection[tuple[tuple[str, str, str], KubeObject]]) -> None:
+    def put_all(self, items: Collection[tuple[tuple[str, str, str], KubeObject | UndecodedObject]]) -> None:
         """Put objects, given as ((kind, namespace, name), object). None of their kinds may be being listed."""
         for (kind, namespace, name), item in items:
             if kind == "Node":
                 self._node_changes.apply(name, self._node_columns)
                 self._nodes[name] = item
             else:
-                self.objects.setdefault(kind, {})[object_key(namespace, name)] = item
-        self._changed_kinds |= INFORMED_KINDS.intersection(kind for (kind, _, _), _ in items)
+                self._objects.setdefault(kind, {})[object_key(namespace, name)] = item
+        kinds = {kind for (kind, _, _), _ in items}
+        self._changed_kinds |= INFORMED_KINDS & kinds
+        self._undecoded |= kinds
 
     def see(self, kind: str, key: str) -> None:
         """Mark an object as seen, if its kind is being listed (:meth:`begin`)."""
@@ -253,7 +344,7 @@ class ObjectStore:
     def end(self, kind: str) -> list[str]:
         """Stop recording which objects are seen, and return the keys of those that were not."""
         seen = self._seen.pop(kind)
-        return [key for key in self.get_kind(kind) if key not in seen]
+        return [key for key in self._by_key(kind) if key not in seen]
 
     def has_version(self, kind: str, key: str, version: str) -> bool:
         """Check whether the object of a key exists and has this resource version."""
@@ -271,12 +362,12 @@ class ObjectStore:
             return True
         if kind in INFORMED_KINDS:
             self._changed_kinds.add(kind)
-        del self.objects[kind][key]
+        del self._objects[kind][key]
         return True
 
     def nodes(self) -> Iterator[Any]:
         """Yield all nodes in list order."""
-        return iter(self._nodes.values())
+        return iter(self.get_kind("Node").values())
 
     def __iter__(self) -> Iterator[KubeObject]:
         """Yield all objects except pods and nodes."""
@@ -286,14 +377,14 @@ class ObjectStore:
     def columns(self) -> NodeColumns:
         """Return the nodes as columns; only changed nodes are converted again."""
         if self._node_changes:
-            self._node_columns = self._node_changes.apply_to(self._node_columns, self._nodes)
+            self._node_columns = self._node_changes.apply_to(self._node_columns, self.get_kind("Node"))
             self._node_changes = _NodeChanges()
         return self._node_columns
 
     def informers(self) -> Informers:
         """Return the informers' views; only changed kinds are indexed again."""
         if self._changed_kinds:
-            self._informers = self._informers.with_changes(self.objects, self._changed_kinds)
+            self._informers = self._informers.with_changes(self._objects, self._changed_kinds)
             self._changed_kinds = set()
         return self._informers
 

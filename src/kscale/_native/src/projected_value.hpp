@@ -14,26 +14,13 @@
 #include "kscale/patterns.hpp"
 #include "kscale/projection.hpp"
 #include "kscale/repeated_keys.hpp"
+#include "rule_keys.hpp"
 
 namespace kscale {
 
 // What is nested more deeply than this has to be read otherwise: who decodes an object refuses one that is too deep.
 constexpr std::size_t kDeepest = 200;
 constexpr std::size_t kAllLevels = std::size_t{1} << 20;
-
-// The bucket of a rule's keys that a key is in.
-inline int bucket_of(std::string_view key) {
-  const auto first = static_cast<unsigned char>(key.front());
-  const auto last = static_cast<unsigned char>(key.back());
-  return static_cast<int>((key.size() * 31u + first * 7u + last) & 63u);
-}
-
-// The number of a key among those of an object's rule; -1: it has no rule.
-inline std::int32_t find_key(const ProjectionRule& rule, std::string_view key) {
-  std::int32_t k = key.empty() ? -1 : rule.bucket[static_cast<std::size_t>(bucket_of(key))];
-  while (k >= 0 && rule.keys[static_cast<std::size_t>(k)].name != key) k = rule.keys[static_cast<std::size_t>(k)].next;
-  return k;
-}
 
 // The text of a member of the object that begins at `in`; false if there is none, or not exactly one.
 inline bool member(JsonReader in, std::string_view name, std::string_view& text) {

@@ -37,12 +37,7 @@ int is_of_kind(JsonReader in, ItemKind kind) {
 
 std::int32_t Projector::add(ProjectionRule rule) {
   if (rule.kind == ProjectionRule::kSpan || rule.kind == ProjectionRule::kAlike) rule.place = patterns_.add();
-  rule.bucket.fill(-1);
-  for (std::size_t i = 0; i < rule.keys.size(); ++i) {
-    std::int32_t& head = rule.bucket[static_cast<std::size_t>(bucket_of(rule.keys[i].name))];
-    rule.keys[i].next = head;
-    head = static_cast<std::int32_t>(i);
-  }
+  fill_buckets(rule);
   rules_.push_back(std::move(rule));
   return static_cast<std::int32_t>(rules_.size() - 1);
 }
@@ -101,6 +96,7 @@ void Projector::retain(const std::uint8_t* keep, std::vector<std::vector<std::ui
 Projector Projector::empty() const {
   Projector made(slots_, static_cast<std::int32_t>(tables_.size()) - 1);
   made.rules_ = rules_;
+  made.plain_ = plain_;
   made.patterns_ = patterns_.beside();
   made.frame_ = frame_;
   return made;
@@ -240,6 +236,16 @@ bool Projector::item(const char* data, JsonReader& in, ItemKind kind, Depth dept
   return true;
 }
 
+void Projector::note_plain(const char* data, std::string_view text, ScannedItems& out) {
+  if (plain_.empty()) return;
+  clear_item();
+  const std::int32_t kind = plain_.kind_of(data, text, at_.data(), length_.data());
+  if (kind < 0) return;
+  const auto slots = static_cast<std::size_t>(slots_);
+  out.pop(slots);
+  out.add(text.data() - data, static_cast<std::int64_t>(text.size()), kPlain - kind, slots, at_.data(), length_.data());
+}
+
 Projector::Stop Projector::items(const char* data, const char*& p, const char* end, ItemKind kind,
                                  std::span<const char* const> stops, std::int64_t grain, const Publish& publish,
                                  ScannedItems& out) {
@@ -254,6 +260,7 @@ Projector::Stop Projector::items(const char* data, const char*& p, const char* e
     if (!item(data, in, kind, Depth::kTexts, out)) return Stop::kError;
     if (publish && out.combined.back() == kOdd && !repeats_a_key(p, static_cast<std::size_t>(in.p - p), kAllLevels)) {
       out.combined.back() = kUnlike;
+      note_plain(data, {p, static_cast<std::size_t>(in.p - p)}, out);
     }
     if (publish && in.p - published >= grain) {
       published = in.p;

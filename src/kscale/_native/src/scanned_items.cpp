@@ -68,6 +68,22 @@ void ScannedItems::places(std::size_t slots, std::size_t first, std::size_t coun
   }
 }
 
+void ScannedItems::places_of(std::size_t slots, std::size_t slot, const std::int64_t* which, std::size_t count,
+                             std::int64_t* at, std::int64_t* length) const {
+  std::size_t skipped = 0, done = 0;
+  for (const std::vector<Noted>& block : blocks_) {
+    const std::size_t end = skipped + block.size() / slots;
+    for (; done < count && static_cast<std::size_t>(which[done]) < end; ++done) {
+      const auto item = static_cast<std::size_t>(which[done]);
+      const Noted& noted = block[(item - skipped) * slots + slot];
+      const bool absent = noted.size == kAbsent;
+      at[done] = absent ? 0 : begin[item] + noted.at;
+      length[done] = absent ? -1 : static_cast<std::int64_t>(noted.size);
+    }
+    skipped = end;
+  }
+}
+
 void ScannedItems::have(std::size_t slots, std::size_t slot, std::size_t first, std::uint8_t* out) const {
   std::size_t skipped = 0;
   for (const std::vector<Noted>& block : blocks_) {

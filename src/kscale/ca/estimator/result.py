@@ -5,7 +5,7 @@ Upstream: ``estimator/threshold_based_limiter.go`` and its thresholds, ``core/sc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from itertools import pairwise
@@ -514,8 +514,26 @@ class EstimateResult(Result):
         """
         left = np.flatnonzero(self.placement_numbers < 0)
         numbers = self._class_of[left].tolist()
-        by_class = self._session.verdicts_on_copy(self._number, max(self.nodes_added, 0), dict.fromkeys(numbers))
+        by_class = self._verdicts_on_classes(dict.fromkeys(numbers))
         return {key: by_class[number] for key, number in zip(self._keys(left.astype(np.int32)), numbers, strict=True)}
+
+    @property
+    def rejections(self) -> list[tuple[Verdict, int, str]]:
+        """List the verdict on each class of pods without a place, with the number of these pods and the first one.
+
+        In the order of the first pods; the verdicts are those of :attr:`verdicts`.
+        """
+        left = np.flatnonzero(self.placement_numbers < 0)
+        numbers, first, counts = np.unique(self._class_of[left], return_index=True, return_counts=True)
+        order = np.argsort(first)
+        classes, pods = numbers[order].tolist(), self._keys(left[first[order]].astype(np.int32))
+        by_class = self._verdicts_on_classes(classes)
+        verdicts = [by_class[number] for number in classes]
+        return list(zip(verdicts, counts[order].tolist(), pods, strict=True))
+
+    def _verdicts_on_classes(self, numbers: Iterable[int]) -> dict[int, Verdict]:
+        """Return the verdict on an empty new node by class, for the classes ``numbers``."""
+        return self._session.verdicts_on_copy(self._number, max(self.nodes_added, 0), numbers)
 
     @cached_property
     def reasons(self) -> dict[str, str]:

@@ -538,4 +538,4 @@ def reserve(snapshot: Snapshot, pods: Sequence[PodRecord], nodes: Sequence[int])
     for number, node in enumerate(nodes):
         ledger.place(number, node)
     claims = {**snapshot.informers.resource_claims, **ledger.claims()}
-    return msgspec.structs.replace(snapshot.informers, resource_claims=claims)
+    return snapshot.informers.replace(resource_claims=claims)

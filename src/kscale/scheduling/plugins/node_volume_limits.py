@@ -7,7 +7,7 @@ required drivers that are missing.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from threading import Lock
 from typing import Any, ClassVar, Final
@@ -174,7 +174,7 @@ class _NodeLimits:
     change.
     """
 
-    def __init__(self, names: tuple[str, ...], csi_nodes: dict[str, CSINode], last: _NodeLimits | None) -> None:
+    def __init__(self, names: tuple[str, ...], csi_nodes: Mapping[str, CSINode], last: _NodeLimits | None) -> None:
         self._of = names, csi_nodes
         before = last.known if last is not None else {}
         is_same = last is not None and last.csi_nodes is csi_nodes
@@ -203,7 +203,7 @@ class _NodeLimits:
         return np.array([migrated.get(name, 0) for name in self._of[0]], dtype=np.uint32)
 
     @property
-    def csi_nodes(self) -> dict[str, CSINode]:
+    def csi_nodes(self) -> Mapping[str, CSINode]:
         """Return the CSINodes by name, as passed."""
         return self._of[1]
 
@@ -217,7 +217,7 @@ class _NodeLimits:
 
         return cached_per_snapshot(ctx.snapshot, cls, renew)
 
-    def is_of(self, names: tuple[str, ...], csi_nodes: dict[str, CSINode]) -> bool:
+    def is_of(self, names: tuple[str, ...], csi_nodes: Mapping[str, CSINode]) -> bool:
         """Check whether the limits were built from these node names and CSINodes."""
         return self._of[0] is names and self._of[1] is csi_nodes
 

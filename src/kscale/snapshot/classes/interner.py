@@ -213,6 +213,11 @@ class Prototype(msgspec.Struct, frozen=True):
     base: PodClass
     amounts: AmountsFacet
 
+    def in_namespace(self, namespace: str) -> Prototype:
+        """Return the prototype of the same pod in another namespace."""
+        base = msgspec.structs.replace(self.base, namespace=namespace)
+        return Prototype((namespace, *self.frame[1:]), base, self.amounts)
+
 
 _ClassKey = tuple[int, Any, Any, Any, Any, tuple[str, str, str] | None]
 """Number of the frame, and the equality keys of amounts, labels, affinity, volumes and owner. The garbage collector

@@ -1,4 +1,4 @@
-"""Memory-mapped files, and files compressed with gzip or zstd."""
+"""Memory-mapped files, objects in their text, and files compressed with gzip or zstd."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ import mmap
 import os
 import weakref
 import zlib
-from typing import BinaryIO, Final, TypeAlias
+from collections.abc import Callable
+from threading import Lock
+from typing import Any, BinaryIO, Final, TypeAlias, TypeVar
 
 import msgspec
 
 from kscale.errors import InputError, Problem
 from kscale.imports import library
+from kscale.objects.api.meta import KubeObject
 
-__all__ = ["Buffer", "MappedFile", "decompress", "file_of"]
+__all__ = ["Buffer", "MappedFile", "UndecodedObject", "decompress", "file_of"]
+
+T = TypeVar("T")
 
 
 class MappedFile(mmap.mmap):
@@ -57,6 +62,35 @@ class MappedFile(mmap.mmap):
 def file_of(view: memoryview) -> MappedFile | None:
     """Return the mapped file that a view belongs to, or None."""
     return view.obj if isinstance(view.obj, MappedFile) else None
+
+
+class UndecodedObject(msgspec.Struct, gc=False, eq=False):
+    """An object as its JSON ``text``, which was checked: ``decode`` is called when the object is needed first."""
+
+    text: memoryview
+    decode: Callable[[memoryview], KubeObject]
+    decoded: KubeObject | None = None
+
+    def get(self) -> KubeObject:
+        """Return the object, always the same. Raises InputError if its file was changed after it was read."""
+        if self.decoded is None:
+            with _DECODING:  # several threads may use snapshots of one cluster
+                if self.decoded is None:
+                    if (file := file_of(self.text)) is not None:
+                        file.check()
+                    self.decoded = self.decode(self.text)
+        return self.decoded
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _identity, (self.get(),)
+
+
+_DECODING: Final = Lock()
+
+
+def _identity(value: T) -> T:
+    """Return the value: an object is pickled as what it is decoded to."""
+    return value
 
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview | MappedFile | msgspec.Raw"

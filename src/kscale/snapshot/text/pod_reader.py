@@ -9,8 +9,9 @@ the list of fields against those that reading of structs uses.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -20,13 +21,15 @@ from kscale._native import _projection
 from kscale.objects.api.core import Container, ContainerStatus, Pod, PodSpec, PodStatus, VolumeMount
 from kscale.objects.api.meta import ApiStruct, Condition, KubeObject, ObjectMeta
 from kscale.objects.api.volumes import Volume
-from kscale.objects.kinds import DEFAULT_NAMESPACE
+from kscale.objects.decode import decoder
+from kscale.objects.kinds import DEFAULT_NAMESPACE, NAMESPACED, find_kind, group_of, with_namespace
 from kscale.objects.pod_owners import READ_ANNOTATIONS
 from kscale.objects.times import moment_of, nanoseconds
+from kscale.objects.validation import plain_rule
 from kscale.snapshot.classes.facets import READ_SOURCES
 from kscale.snapshot.classes.interner import Interner
 from kscale.snapshot.columns import FINISHED, PLACED
-from kscale.snapshot.text.files import MappedFile, file_of
+from kscale.snapshot.text.files import MappedFile, UndecodedObject, file_of
 from kscale.snapshot.text.text_classes import (
     AFFINITY,
     AFFINITY_RULE,
@@ -50,6 +53,7 @@ __all__ = [
     "ScannedItems",
     "ScannedLines",
     "ScannedList",
+    "plain_kinds",
 ]
 
 
@@ -205,11 +209,57 @@ class PodRun(msgspec.Struct, frozen=True):
         return self.pods if len(self) == len(self.pods) else self.pods.pick(slice(self.begin, self.end))
 
 
-DecodedObject: TypeAlias = tuple[tuple[str, str, str], KubeObject]
-"""Kind, namespace and name of an object in its namespace, and the object, which was decoded without problems."""
+DecodedObject: TypeAlias = tuple[tuple[str, str, str], KubeObject | UndecodedObject]
+"""Kind, namespace and name of an object in its namespace, and the object, which can be decoded without problems."""
 
 Decode: TypeAlias = Callable[[memoryview], DecodedObject | None]
 """Decodes an item that is no pod: (text without repeated keys) -> the object; None: it must be read with a report."""
+
+
+class PlainKind(NamedTuple):
+    """A kind whose plain objects need no check.
+
+    ``group``: its API group; ``namespace``: that of objects without one, empty if the kind has none; ``rule``: see
+    :func:`kscale.objects.validation.plain_rule`; ``decode``: decodes the text of a plain object; ``late``: whether
+    objects are decoded when they are needed first, not when they are read.
+    """
+
+    group: str
+    kind: str
+    namespace: str
+    rule: Any
+    decode: Callable[[memoryview], KubeObject]
+    late: bool
+
+
+_PLAIN_KINDS: Final = (
+    "v1 Node", "v1 PersistentVolume", "v1 PersistentVolumeClaim", "apps/v1 Deployment", "apps/v1 ReplicaSet",
+    "apps/v1 StatefulSet", "batch/v1 Job", "policy/v1 PodDisruptionBudget", "storage.k8s.io/v1 CSINode",
+)  # fmt: skip
+"""Kinds with many objects in large clusters."""
+
+
+@cache
+def plain_kinds() -> tuple[PlainKind, ...]:
+    """Return the kinds whose plain objects are read without a check, and mostly decoded when they are needed."""
+    result = []
+    for api_version, kind in map(str.split, _PLAIN_KINDS):
+        type_ = find_kind(api_version, kind)
+        assert type_ is not None
+        namespaced = kind in NAMESPACED
+        namespace: Any = ("name", SLOTS["namespace"]) if namespaced else "never"
+        rule = plain_rule(type_, ("name", SLOTS["name"]), namespace)
+        decode = partial(_decode_plain, decoder(type_).decode)
+        default = DEFAULT_NAMESPACE if namespaced else ""
+        # Every snapshot needs all nodes.
+        result.append(PlainKind(group_of(api_version), kind, default, rule, decode, late=kind != "Node"))
+    return tuple(result)
+
+
+def _decode_plain(decode: Callable[[memoryview], KubeObject], text: memoryview) -> KubeObject:
+    """Decode a plain object and return it with a namespace, if its kind is namespaced."""
+    return with_namespace(decode(text))
+
 
 _NODE, _NOMINATED = SLOTS["node"], SLOTS["nominated"]
 
@@ -256,6 +306,11 @@ class ScannedList:
     def __len__(self) -> int:
         """Return the number of items."""
         return len(self._scanned.begin)
+
+    @property
+    def pod_count(self) -> int:
+        """Return the number of items that are most likely pods."""
+        return int(np.count_nonzero(self._scanned.combined >= 0))
 
     def items(self) -> ScannedItems:
         """Read all items and return them."""
@@ -323,18 +378,33 @@ class PodReader:
         self._projector = _projection.Projector(READ_OF_PODS, len(SLOTS), FACETS)
         self.classes = TextClasses(self._projector, interner, finished=finished)
         self._nodes = _projection.StringNumbers()
+        self._plain: tuple[PlainKind, ...] = ()  # kinds that the projector knows
 
     def forget_nodes(self) -> None:
         """Forget the numbers of node names. Must not be called while batches with such numbers are not stored yet."""
         self._nodes = _projection.StringNumbers()
 
-    def scan(self, view: memoryview, source: str, place: str, decode: Decode | None = None) -> ScannedList | None:
+    def scan(
+        self,
+        view: memoryview,
+        source: str,
+        place: str,
+        decode: Decode | None = None,
+        *,
+        plain: bool = False,
+    ) -> ScannedList | None:
         """Return the items of a JSON list; None for any other text, and for a text with a syntax error.
 
         With ``decode``, another thread scans a long text while this one classifies pods and calls ``decode`` with the
-        text of each item that is no pod. ``decode`` returns None for an item that must be read in another way.
+        text of each item that is no pod. ``decode`` returns None for an item that must be read in another way. With
+        ``plain``, it is not called for plain objects of :func:`plain_kinds`, most of which are decoded later.
         """
-        ahead = _ReadAhead(self.classes, view, decode) if decode is not None and len(view) >= _LONG else None
+        ahead = None
+        if decode is not None and len(view) >= _LONG:
+            if plain and not self._plain:
+                self._plain = plain_kinds()
+                self._projector.add_plain((kind.group, kind.kind, kind.rule) for kind in self._plain)
+            ahead = _ReadAhead(self.classes, view, decode, self._plain)
         meanwhile = None if ahead is None else ahead.read
         scanned = self._projector.scan(view, self.threads, kind=_KIND, meanwhile=meanwhile)
         if scanned is None:
@@ -403,8 +473,11 @@ class PodReader:
 class _ReadAhead:
     """Decodes the first items of a list while the rest is scanned. No effect if the text turns out to be no list."""
 
-    def __init__(self, classes: TextClasses, view: memoryview, decode: Decode) -> None:
+    def __init__(
+        self, classes: TextClasses, view: memoryview, decode: Decode, plain_kinds: tuple[PlainKind, ...]
+    ) -> None:
         self._classes = classes
+        self._plain = plain_kinds
         self._view = view
         self._file: MappedFile | None = file_of(view)
         self._decode = decode
@@ -429,7 +502,31 @@ class _ReadAhead:
         for i, at, count in zip(others.tolist(), begin[others].tolist(), size[others].tolist(), strict=True):
             if (obj := self._decode(self._view[at : at + count])) is not None:
                 self.objects[first + i] = obj
+        if len(plain := np.flatnonzero(combined <= _PLAIN)):
+            self._store_plain(plain + first, _PLAIN - combined[plain], begin[plain], size[plain], places)
         _learn(self._classes, combined, places.have((_NODE, _NOMINATED), first))
+
+    def _store_plain(
+        self,
+        items: NDArray[np.int64],
+        kinds: NDArray[np.int32],
+        begin: NDArray[np.int64],
+        size: NDArray[np.int64],
+        places: _projection.Places,
+    ) -> None:
+        """Put plain objects into ``objects``.
+
+        ``items``: their numbers in the list; ``kinds``: those of their kinds; the rest as in :meth:`read`, of these
+        objects.
+        """
+        view, objects, plain_kinds = self._view, self.objects, self._plain
+        names, namespaces = (places.names(view, items, SLOTS[slot]) for slot in ("name", "namespace"))
+        for item, number, at, count, namespace, name in zip(
+            items.tolist(), kinds.tolist(), begin.tolist(), size.tolist(), namespaces, names, strict=True
+        ):
+            kind, text = plain_kinds[number], view[at : at + count]
+            obj = UndecodedObject(text, kind.decode) if kind.late else kind.decode(text)
+            objects[item] = (kind.kind, namespace or kind.namespace, name), obj
 
 
 def _learn(classes: TextClasses, combined: NDArray[np.int32], bound: NDArray[np.bool_]) -> None:
@@ -476,7 +573,7 @@ class _ProjectedList(msgspec.Struct, frozen=True):
         items = slice(first, end)
         return _ScannedText(
             self.view, self.source, self.place, self.listed, first, self.begin[items], self.size[items],
-            self.combined[items], *self.places.part(first, end),
+            np.maximum(self.combined[items], _UNLIKE), *self.places.part(first, end),
         )  # fmt: skip
 
     def without_items(self) -> _ProjectedList:
@@ -490,5 +587,6 @@ class _ProjectedList(msgspec.Struct, frozen=True):
 _KIND: Final = (b"v1", b"Pod")
 _NONE: Final = -1  # for a combination
 _UNLIKE: Final = -3  # the same, and the item has no repeated key
+_PLAIN: Final = -4  # the same of a plain object of the first kind; minus the number of the kind
 _LONG: Final = 1 << 21  # bytes of a text that is worth reading ahead
 _PART: Final = 1 << 14  # items

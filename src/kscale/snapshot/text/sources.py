@@ -204,6 +204,7 @@ class DecodedItems(NamedTuple):
     def record(self, i: int) -> RawObject:
         """Return one of the objects as a record, for messages."""
         obj, (at, size) = self.objects[i][1], self.spans[i]
+        obj = obj if isinstance(obj, KubeObject) else obj.get()
         raw = msgspec.Raw(self.view[at : at + size])
         return RawObject(obj.api_version, obj.kind, raw, self.source, f"{self.place}[{self.first + i}]")
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from kscale._native import _projection
 from kscale.errors import InputError
+from kscale.imports import lazy_pattern
 from kscale.objects.api.core import Affinity, Pod
 from kscale.objects.api.meta import OwnerReference
 from kscale.objects.api.volumes import Volume
@@ -107,6 +108,11 @@ _TO_SOME_NODE: Final = f"{_TO_NODE}*{_TO_NODE_END}"
 AFFINITY_RULE: Final = "blank", _TO_NODE, _TO_NODE_END, _TO_SOME_NODE
 """The projector's rule for an affinity: all that only name a node, as a DaemonSet's pods have them, become equal."""
 
+_NAMESPACE = lazy_pattern(rb'\{(?:"apiVersion":"v1","kind":"Pod",)?"metadata":\{"namespace":"([a-z0-9-]+)"')
+"""The beginning of a usual text without the facets, up to the namespace."""
+
+_MAX_MASKED: Final = 1 << 12
+
 _UNUSUAL: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -167,6 +173,7 @@ class TextClasses:
         self._owners = TextCache(self._read_owner, _Owner())
         self._rests: TextCache[_Rest] = TextCache(self._read_rest, None)
         self._facets: tuple[TextCache[Any], ...] = self._labels, self._affinities, self._volumes, self._owners
+        self._rest_of_masked: dict[bytes, _Rest] = {}  # by text without the namespace
         self._combination_values = GrowingColumns({"values": _projection.POD_LOOKS})
         self.values["known"][0] = True
 
@@ -305,6 +312,7 @@ class TextClasses:
             facet_texts.forget(removed)
             cached.forget(removed)
         self._rests.forget(np.flatnonzero(~rests).tolist())
+        self._rest_of_masked.clear()
         forgotten = np.flatnonzero(~keep) + 1
         self.values[forgotten] = 0
         self.values["waiting"][forgotten] = self.values["settled"][forgotten] = -1
@@ -312,12 +320,29 @@ class TextClasses:
     # -- texts -------------------------------------------------------------------------------------------------------
 
     def _read_rest(self, number: int) -> _Rest | None:
-        """Decode and check the text of a pod without the facets.
+        """Read the text of a pod without the facets, and return its fields.
 
-        None if the pod must be read in another way: its text is invalid, repeats a key, is that of another kind, or
-        fails validation, or it has resource claims.
+        Texts that differ only in the namespace are decoded and checked once. None if the pod must be read in another
+        way: its text is invalid, repeats a key, is that of another kind, or fails validation, or the pod has resource
+        claims.
         """
         text = self._projector.text(number)
+        place = _NAMESPACE.match(text)
+        if place is None:
+            return self._decode_rest(text)
+        masked = text[: place.start(1)] + text[place.end(1) :]
+        first = self._rest_of_masked.get(masked)
+        if first is None:
+            rest = self._decode_rest(text)
+            if rest is not None:
+                if len(self._rest_of_masked) == _MAX_MASKED:
+                    self._rest_of_masked.clear()
+                self._rest_of_masked[masked] = rest
+            return rest
+        return msgspec.structs.replace(first, prototype=first.prototype.in_namespace(place[1].decode()), text=text)
+
+    def _decode_rest(self, text: bytes) -> _Rest | None:
+        """Decode and check the text of a pod without the facets; None as in :meth:`_read_rest`."""
         if _projection.repeats_a_key(text):
             return None
         try:

@@ -17,6 +17,7 @@
 
 #include "kscale/parallel.hpp"
 #include "kscale/patterns.hpp"
+#include "kscale/plain_objects.hpp"
 #include "kscale/text_hash.hpp"
 
 namespace kscale {
@@ -55,8 +56,9 @@ struct ProjectionRule {
 };
 
 // Instead of the number of a combination: to be read otherwise; only what is noted counts; as kOdd, and no key comes
-// twice in an object of the item (only lists that are published tell).
-constexpr std::int32_t kOdd = -1, kNoted = -2, kUnlike = -3;
+// twice in an object of the item (only lists that are published tell); kPlain - i: the same of a plain object of kind i
+// (`PlainObjects`), whose names are noted.
+constexpr std::int32_t kOdd = -1, kNoted = -2, kUnlike = -3, kPlain = -4;
 
 // The items of a scanned list, a column each, and the strings that were captured of them.
 class ScannedItems {
@@ -72,6 +74,9 @@ class ScannedItems {
   void append(ScannedItems&& more);
   // Where the strings of items are: `at`, `length` [slot * count + item].
   void places(std::size_t slots, std::size_t first, std::size_t count, std::int64_t* at, std::int64_t* length) const;
+  // The same of one slot, of `count` items `which`, in ascending order: `at`, `length` [i].
+  void places_of(std::size_t slots, std::size_t slot, const std::int64_t* which, std::size_t count, std::int64_t* at,
+                 std::int64_t* length) const;
   // Sets `out` [item - first] to 1 for items from `first` on whose string in a slot is not empty.
   void have(std::size_t slots, std::size_t slot, std::size_t first, std::uint8_t* out) const;
 
@@ -180,6 +185,7 @@ class Projector {
       : slots_(slots), tables_(static_cast<std::size_t>(facets) + 1) {}
 
   std::int32_t add(ProjectionRule rule);  // the last rule added is that of an item
+  PlainObjects& plain() { return plain_; }  // items that are published may be plain objects of these kinds
 
   // Whether `data` is one JSON object with an array under "items"; `head`: places of its apiVersion, kind and metadata.
   // The result does not depend on the number of threads.
@@ -213,6 +219,8 @@ class Projector {
   // Reads one item at `in` to the end of `out`.
   bool item(const char* data, JsonReader& in, ItemKind kind, Depth depth, ScannedItems& out);
   void clear_item();  // what was read of the item before
+  // Makes the last item, which has this text, a plain object if it is one.
+  void note_plain(const char* data, std::string_view text, ScannedItems& out);
   // Reads an item at `in` by the rules: the number of its combination, kNoted or kOdd, or nothing for a syntax error.
   std::optional<std::int32_t> read(const char* data, JsonReader& in, Depth depth);
   // The same for an item that has the frame and whose values follow patterns; nothing for any other item, which `read`
@@ -249,6 +257,7 @@ class Projector {
   // A cache: by hash, the number of a combination with this hash, which may be another one by now. A power of two.
   std::vector<std::int32_t> likely_ = std::vector<std::int32_t>(1 << 13, -1);
   std::vector<ProjectionRule> rules_;
+  PlainObjects plain_;
   std::string text_, apart_;  // room for an item
   std::vector<std::int32_t> numbers_;
   std::vector<std::int64_t> at_, length_;
