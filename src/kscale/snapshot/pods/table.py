@@ -231,8 +231,8 @@ def uids_of(table: PodTable, rows: NDArray[np.int64]) -> list[str]:
 
 
 NO_TEXT: Final = memoryview(b"")
-_SEGMENT: Final = 1 << 20  # size in bytes of a buffer for several texts
-_LARGE: Final = _SEGMENT // 4  # a block of this size is a segment by itself
+_SEGMENT: Final = 1 << 20  # size in bytes of a buffer for several texts; more in a large store
+_LARGEST_SEGMENT: Final = 1 << 23  # NumPy requests huge pages for it: few page faults
 
 
 class TextStore:
@@ -300,14 +300,15 @@ class TextStore:
 
     def reserve(self, size: int) -> memoryview:
         """Return ``size`` bytes of memory to write texts into. Call :meth:`fill` afterwards."""
-        if size >= _LARGE:
-            self._reserved = self._add_buffer(np.empty(size, dtype=np.uint8).data), 0
-            return self.buffers[self._reserved[0]]
-        if self._open < 0 or self._fill + size > _SEGMENT:
+        if self._open < 0 or self._fill + size > len(self.buffers[self._open]):
+            segment = max(_SEGMENT, min(sum(self._live) // 8, _LARGEST_SEGMENT))
+            if size >= segment // 4:  # such a block is a segment by itself
+                self._reserved = self._add_buffer(np.empty(size, dtype=np.uint8).data), 0
+                return self.buffers[self._reserved[0]]
             full, self._open = self._open, -1
             if full >= 0 and not self._live[full]:
                 self._release_buffer(full)
-            self._open, self._fill = self._add_buffer(memoryview(bytearray(_SEGMENT))), 0
+            self._open, self._fill = self._add_buffer(np.empty(segment, dtype=np.uint8).data), 0
         self._reserved = self._open, self._fill
         return self.buffers[self._open][self._fill : self._fill + size]
 
