@@ -20,6 +20,9 @@ cdef extern from "kscale/pod_columns.hpp" namespace "kscale" nogil:
         kNamespace "kscale::kNamespace"
         kPodSlots "kscale::kPodSlots"
     cdef enum c_Column "kscale::PodColumn":
+        _NODE_AT "kscale::kNodeAt"
+        _NODE_SIZE "kscale::kNodeSize"
+        _NODE_OF "kscale::kNodeOf"
         kPodColumns "kscale::kPodColumns"
     cdef struct c_Looks "kscale::PodLooks":
         int64_t priority
@@ -101,11 +104,8 @@ def read_pods(const unsigned char[::1] data, cbool listed, int64_t first, const 
     list of pods; ``first``: where the first is among the items; ``states``: of pods with a node and of finished ones.
     Raises UnicodeDecodeError.
     """
-    cdef Py_ssize_t i, k, count = 0, n = begin.shape[0]
+    cdef Py_ssize_t n = begin.shape[0]
     cdef c_Pods pods
-    cdef c_States known
-    cdef vector[pair[int64_t, int64_t]] odd
-    cdef cbool told
     if size.shape[0] != n or combined.shape[0] != n:
         raise NativeError("read_pods: shapes do not match")
     if at.shape[0] != kPodSlots or length.shape[0] != kPodSlots or at.shape[1] != n or length.shape[1] != n:
@@ -113,6 +113,22 @@ def read_pods(const unsigned char[::1] data, cbool listed, int64_t first, const 
     if n and (at.strides[1] != sizeof(int64_t) or length.strides[1] != sizeof(int64_t)
               or at.strides[0] != length.strides[0] or at.strides[0] % sizeof(int64_t)):
         raise NativeError("read_pods: places are not one behind the other")
+    pods.data = <const char*>_first(data)
+    pods.n = n
+    if n:
+        pods.begin, pods.size, pods.combined = &begin[0], &size[0], &combined[0]
+        pods.at, pods.length = &at[0, 0], &length[0, 0]
+        pods.stride = at.strides[0] // <Py_ssize_t>sizeof(int64_t)
+    pods.listed = listed
+    return _read_pods(pods, data.shape[0], first, looks, states, namespace)
+
+
+cdef tuple _read_pods(const c_Pods& pods, int64_t whole, int64_t first, looks, tuple states, str namespace):
+    """:func:`read_pods` for pods in a text of ``whole`` bytes."""
+    cdef Py_ssize_t i, k, count = 0, n = pods.n
+    cdef c_States known
+    cdef vector[pair[int64_t, int64_t]] odd
+    cdef cbool told, fits
     if looks.dtype != POD_LOOKS:
         raise NativeError("read_pods: looks of another kind")
     cdef _Looks held = _Looks(looks)
@@ -121,15 +137,7 @@ def read_pods(const unsigned char[::1] data, cbool listed, int64_t first, const 
     if n == 0:
         return usual, [], np.empty((kPodColumns, 0), dtype=np.int64), []
     cdef uint8_t[::1] chosen = usual.view(np.uint8)
-    pods.data = <const char*>&data[0] if data.shape[0] else NULL
-    pods.n = n
-    pods.begin, pods.size, pods.combined = &begin[0], &size[0], &combined[0]
-    pods.at, pods.length = &at[0, 0], &length[0, 0]
-    pods.stride = at.strides[0] // <Py_ssize_t>sizeof(int64_t)
-    pods.listed = listed
     known.placed, known.finished = states
-    cdef int64_t whole = data.shape[0]
-    cdef cbool fits
     with nogil:  # the thread that stores the pods before these runs meanwhile
         fits = c_fit(pods, kinds, whole)
         told = fits and c_usual(pods, <const c_Looks*>held.buffer.buf, &chosen[0])
