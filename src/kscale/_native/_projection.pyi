@@ -1,5 +1,5 @@
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy import bool_, int32, int64, uint8
@@ -83,6 +83,26 @@ def read_pods(
     states: tuple[int, int],
     namespace: str,
 ) -> tuple[NDArray[np.bool_], list[str], NDArray[np.int64], list[tuple[int, int]]] | None: ...
+
+TABLE_COLUMNS: tuple[str, ...]
+
+class _Texts(Protocol):
+    def reserve(self, size: int) -> Buffer: ...
+    def fill(self, size: int) -> tuple[int, int]: ...
+
+def table_values(
+    data: Buffer,
+    columns: NDArray[np.int64],
+    which: NDArray[np.int64],
+    sources: NDArray[np.int32],
+    table: tuple[int, ...],
+    node: NDArray[np.int32],
+    first_stamp: int,
+    seen: bool,
+    texts: _Texts | None,
+    every: bool,
+    finished: int,
+) -> NDArray[np.int64]: ...
 
 ODD_METRIC_TEXTS: Sequence[str]
 

@@ -575,38 +575,43 @@ def copy_texts(const unsigned char[::1] data, const int64_t[:, ::1] spans, const
     cut), which goes with a comma beside it, and of its mark (-1: none). Where not ``keep`` (uint8) only its mark is
     there, and its size is 0.
     """
-    cdef Py_ssize_t i, k, n = keep.shape[0]
-    cdef c_TextSpans of
+    cdef Py_ssize_t n = keep.shape[0], used
     if spans.shape[0] != 6 or spans.shape[1] != n:
         raise NativeError("copy_texts: shapes do not match")
-    for i in range(n):
-        for k in range(0, 6, 2):
-            if spans[k + 1, i] >= 0 and (spans[k, i] < 0 or spans[k, i] > data.shape[0]
-                                         or spans[k + 1, i] > data.shape[0] - spans[k, i]):
-                raise NativeError("copy_texts: outside the buffer")
-            if spans[1, i] < 0 or (keep[i] and not _within(spans[k, i], spans[k + 1, i], spans[0, i], spans[1, i])):
-                raise NativeError("copy_texts: outside the text")
     places = np.empty((3, n), dtype=np.int64)
     if n == 0:
         room(0)
         return 0, places
-    cdef int64_t[:, ::1] to_place = places
-    of.at = &spans[0, 0]
-    of.size = &spans[1, 0]
-    of.cut_at = &spans[2, 0]
-    of.cut_size = &spans[3, 0]
-    of.mark_at = &spans[4, 0]
-    of.mark_size = &spans[5, 0]
-    cdef size_t used, most = c_room(of, &keep[0], n)
+    cdef int64_t[:, ::1] to = places
+    used = _copy_texts(data, &spans[0, 0], &keep[0], n, room, &to[0, 0])
+    return used, places
+
+
+cdef Py_ssize_t _copy_texts(const unsigned char[::1] data, const int64_t* spans, const uint8_t* keep, Py_ssize_t n, room,
+                            int64_t* places) except -1:
+    """:func:`copy_texts` for at least one text; ``spans`` [6 * n], ``places`` [3 * n]."""
+    cdef Py_ssize_t i, k
+    cdef c_TextSpans of
+    for i in range(n):
+        for k in range(0, 6, 2):
+            if spans[(k + 1) * n + i] >= 0 and (spans[k * n + i] < 0 or spans[k * n + i] > data.shape[0]
+                                                or spans[(k + 1) * n + i] > data.shape[0] - spans[k * n + i]):
+                raise NativeError("copy_texts: outside the buffer")
+            if spans[n + i] < 0 or (keep[i] and not _within(spans[k * n + i], spans[(k + 1) * n + i], spans[i],
+                                                            spans[n + i])):
+                raise NativeError("copy_texts: outside the text")
+    of.at, of.size = spans, spans + n
+    of.cut_at, of.cut_size = spans + 2 * n, spans + 3 * n
+    of.mark_at, of.mark_size = spans + 4 * n, spans + 5 * n
+    cdef size_t used, most = c_room(of, keep, n)
     cdef unsigned char[::1] target = room(most)
     cdef unsigned char nothing = 0
     cdef unsigned char* to = &target[0] if target.shape[0] else &nothing
     if <size_t>target.shape[0] < most:
         raise NativeError("copy_texts: not enough room")
     with nogil:
-        used = c_copy(<const char*>_first(data), of, &keep[0], n, <char*>to, &to_place[0, 0], &to_place[1, 0],
-                      &to_place[2, 0])
-    return used, places
+        used = c_copy(<const char*>_first(data), of, keep, n, <char*>to, places, places + n, places + 2 * n)
+    return used
 
 
 cdef bint _within(int64_t at, int64_t size, int64_t begin, int64_t whole) noexcept nogil:
