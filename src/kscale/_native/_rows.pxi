@@ -241,7 +241,10 @@ def put_rows(const int64_t[::1] removed, const int64_t[::1] rows, Py_ssize_t exi
         if not 0 <= place[k] < wide or to[place[k]].width != <size_t>(1 if k == 0 else 4):
             raise NativeError("put_rows: no such column")
         own[k] = to[place[k]]
-    cdef vector[int64_t] before, after, ordinal, more_before, more_after, few
+    for i in range(n + existing):
+        if (<const int32_t*>own[3].data)[removed[i] if i < n else rows[i - n]] >= live.shape[0]:
+            raise NativeError("put_rows: no such buffer")
+    cdef vector[int64_t] before, ordinal, more_before, more_after, few
     cdef vector[int8_t] state
     cdef vector[int32_t] class_of, at
     cdef vector[int64_t] other
@@ -259,8 +262,7 @@ def put_rows(const int64_t[::1] removed, const int64_t[::1] rows, Py_ssize_t exi
                 continue
             reclassified = reclassified or other[i] & 2
             before.push_back(rows[i])
-        ordinal.push_back(after.size())
-        after.push_back(rows[i])
+        ordinal.push_back(ordinal.size())
         state.push_back(<int8_t>values[place[0], i])
         class_of.push_back(<int32_t>values[place[1], i])
         at.push_back(<int32_t>values[place[2], i])
@@ -283,9 +285,6 @@ def put_rows(const int64_t[::1] removed, const int64_t[::1] rows, Py_ssize_t exi
     for i in range(existing):
         before.push_back(rows[i])
     cdef c_Texts texts
-    for i in range(<Py_ssize_t>before.size()):
-        if (<const int32_t*>own[3].data)[before[i]] >= live.shape[0]:
-            raise NativeError("put_rows: no such buffer")
     if before.size() and live.shape[0]:
         texts.source, texts.size = <const int32_t*>own[3].data, <const int32_t*>own[4].data
         texts.uid_size = <const int32_t*>own[5].data

@@ -150,6 +150,10 @@ def _encode_contents(pod: Pod, raw: object, placed: bool) -> bytes:
         return b""
 
 
+_NOT_NUMBERED: Final = -2  # of a name
+_NO_NUMBERS: Final = np.full(1, -1, np.int32)
+
+
 class NodeNumbers:
     """Node names, numbered in order of first appearance in the growing list ``names``."""
 
@@ -185,16 +189,15 @@ class NodeNumbers:
 
         ``names`` are those of a batch, and may have grown since the last call.
         """
-        known = self._batch[1] if self._batch is not None and self._batch[0] is names else np.zeros(0, np.int32)
-        if len(known) <= len(names):
-            longer = np.full(len(names) + 1, -1, np.int32)  # -1 (no node) indexes the last entry
-            longer[: len(known)] = known
-            known = longer
-            self._batch = names, known
-        numbers = known
+        numbers = self._batch[1] if self._batch is not None and self._batch[0] is names else _NO_NUMBERS
+        if len(numbers) <= len(names):
+            longer = np.full(len(names) + 1, _NOT_NUMBERED, np.int32)
+            longer[: len(numbers) - 1], longer[-1] = numbers[:-1], -1  # -1 (no node) indexes the last entry
+            numbers = longer
+            self._batch = names, numbers
         result: NDArray[np.int32] = numbers[which]
-        if (result < 0).any() and len(fresh := which[(result < 0) & (which >= 0)]):
-            for i in distinct(fresh).tolist():
+        if len(result) and result.min() == _NOT_NUMBERED:
+            for i in distinct(which[result == _NOT_NUMBERED]).tolist():
                 numbers[i] = self.number(names[i])
             result = numbers[which]
         return result
@@ -363,16 +366,25 @@ def _fold_repeated(
     for i in repeated.tolist():
         places.setdefault(batch.keys[i], []).append(i)
     folds = [_fold(table, batch, deleted, int(plan.row_of[of[0]]), of, anew=anew) for of in places.values()]
+    removed = [row for row, _, _, went in folds if went]
     replaced = [(row, i) for row, i, at, _ in folds if i >= 0 > at]
-    fresh = plan.fresh.tolist()
     appended = [(at, i) for _, i, at, _ in folds if i >= 0 and at >= 0]
+    fresh = plan.fresh
+    if appended:
+        order = sorted([*zip(fresh.tolist(), fresh.tolist(), strict=True), *appended])
+        fresh = np.array([i for _, i in order], dtype=np.int64)
     return BatchPlan(
-        np.append(plan.removed, [row for row, _, _, went in folds if went]).astype(np.int64),
-        np.append(plan.rows, [row for row, _ in replaced]).astype(np.int64),
-        np.append(plan.of_rows, [i for _, i in replaced]).astype(np.int64),
-        np.array([i for _, i in sorted([*zip(fresh, fresh, strict=True), *appended])], dtype=np.int64),
+        _extended(plan.removed, removed),
+        _extended(plan.rows, [row for row, _ in replaced]),
+        _extended(plan.of_rows, [i for _, i in replaced]),
+        fresh,
         plan.row_of,
     )
+
+
+def _extended(numbers: NDArray[np.int64], more: list[int]) -> NDArray[np.int64]:
+    """Return the numbers with more at the end."""
+    return np.concatenate([numbers, np.array(more, dtype=np.int64)]) if more else numbers
 
 
 def _fold(
@@ -751,12 +763,10 @@ class PodStore:
         if self._listing:
             exists = plan.row_of >= 0
             self.table.see(plan.row_of[exists if deleted is None else exists & ~deleted], True)
-        if all_fresh:
-            which = np.arange(len(batch))
-        else:
-            which = np.concatenate([plan.of_rows, plan.fresh])
-        values = self._values(batch, which, refer=refer)
-        self._write_rows(plan.rows, change.added, values, plan.removed)
+        if change:
+            which = plan.fresh if all_fresh else np.concatenate([plan.of_rows, plan.fresh])
+            values = self._values(batch, which, refer=refer)
+            self._write_rows(plan.rows, change.added, values, plan.removed)
         return change
 
     def put_one(self, batch: PodBatch, *, removes: bool, anew: bool = False) -> ChangedKeys:

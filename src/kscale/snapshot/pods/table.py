@@ -202,7 +202,8 @@ def have_uids(
     for i in np.flatnonzero(fits == _IN_NO_BUFFER).tolist() if table.records else ():
         uid = uid_text(table, int(rows[i]))
         fits[i] = not uid or uid == bytes(view[int(at[i]) : int(at[i] + size[i])])
-    return fits != 0
+    have: NDArray[np.bool_] = fits != 0
+    return have
 
 
 def uids_of(table: PodTable, rows: NDArray[np.int64]) -> list[str]:
@@ -237,8 +238,8 @@ class TextStore:
     """Buffers by number, and how many bytes of each are in use by rows.
 
     Unused buffers are dropped. :meth:`release_unused` returns segments of which rows use less than half, so that their
-    texts can be copied elsewhere. A frozen store's list of buffers does not change: numbers that became free are reused in
-    another list.
+    texts can be copied elsewhere. A frozen store's list of buffers does not change: numbers that became free are reused
+    in another list.
     """
 
     __slots__ = ("_fill", "_free", "_live", "_open", "_reserved", "_shared", "_whole", "buffers")
