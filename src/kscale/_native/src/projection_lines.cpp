@@ -25,21 +25,7 @@ bool is_blank(const char* p, const char* end) {
   return std::all_of(p, end, [](char c) { return c == ' ' || c == '\t' || c == '\r'; });
 }
 
-// Long lines are read once from memory that nobody needs in the cache afterwards: what is some way behind comes into the
-// first level alone, so that the patterns and the caller's data stay in the second one.
 const char* line_end(const char* p, const char* end) {
-#if defined(__SSE2__)
-  constexpr std::ptrdiff_t kBytesAhead = 16384;  // bytes: more than `Patterns` has on its way
-  const __m128i stop = _mm_set1_epi8('\n');
-  for (; end - p >= 64; p += 64) {
-    __builtin_prefetch(p + kBytesAhead, 0, 0);
-    const auto is_stop = [&](int at) {
-      return _mm_cmpeq_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + at)), stop);
-    };
-    const __m128i any = _mm_or_si128(_mm_or_si128(is_stop(0), is_stop(16)), _mm_or_si128(is_stop(32), is_stop(48)));
-    if (_mm_movemask_epi8(any) != 0) break;
-  }
-#endif
   const auto* found = static_cast<const char*>(std::memchr(p, '\n', static_cast<std::size_t>(end - p)));
   return found == nullptr ? end : found;
 }
