@@ -160,3 +160,87 @@ def test_pods_that_are_not_there(change: dict[str, Any]) -> None:
     assert read_one() is not None
     with pytest.raises((NativeError, ValueError, TypeError)):
         read_one(**change)
+
+
+class Room:
+    """A store of texts that gives the same buffer each time."""
+
+    def __init__(self, begin: int) -> None:
+        self.block, self.begin, self.used = b"", begin, 0
+
+    def reserve(self, size: int) -> memoryview:
+        self.block = bytearray(size)
+        return memoryview(self.block)
+
+    def fill(self, size: int) -> tuple[int, int]:
+        self.used = size
+        return 7, self.begin
+
+
+TABLE = ("state", "kept", "at", "stamp", "seen", "source", "offset", "size", "uid_offset", "bound", "version")
+
+
+@given(
+    st.lists(st.tuples(st.binary(max_size=4), st.integers(0, 2), st.integers(0, 1), st.integers(-1, 3)), max_size=6),
+    st.booleans(),
+    st.sampled_from((None, 0, 5)),
+    st.integers(0, 9),
+    st.randoms(),
+)
+def test_table_values(
+    pods: list[tuple[bytes, int, int, int]], every: bool, begin: int | None, first: int, random: Any
+) -> None:
+    column = {name: number for number, name in enumerate(_projection.POD_COLUMNS)}
+    columns = np.array([[random.randint(-9, 9) for _ in pods] for _ in column], np.int64).reshape(
+        len(column), len(pods)
+    )
+    data, texts = b"#", []
+    for i, (text, state, bound, _) in enumerate(pods):
+        uid = random.randint(0, len(text))
+        columns[[column[name] for name in ("begin", "size", "uid_at", "uid_size", "cut_size")], i] = (
+            len(data), len(text), len(data) + uid, random.randint(0, len(text) - uid), -1
+        )  # fmt: skip
+        columns[[column["state"], column["bound"]], i] = state, bound
+        texts.append((text, uid))
+        data += text
+    which = random.sample(range(len(pods)), random.randint(0, len(pods)))
+    sources = [column.get(name, -1) for name in TABLE]
+    room = None if begin is None else Room(begin)
+    values = _projection.table_values(
+        data, columns, np.array(which, np.int64), np.array(sources, np.int32),
+        tuple(TABLE.index(name) for name in _projection.TABLE_COLUMNS), np.array([pod[3] for pod in pods], np.int32),
+        first, True, room, every, 2,
+    )  # fmt: skip
+    assert values.shape == (len(TABLE), len(which))
+    for place, i in enumerate(which):
+        row = dict(zip(TABLE, values[:, place].tolist(), strict=True))
+        text, state, bound, node = pods[i]
+        expected = {"state": state, "kept": 0, "at": node, "stamp": first + place, "seen": 1, "bound": bound}
+        assert row | expected | {"version": columns[column["version"], i]} == row
+        if room is not None:
+            kept = every or (not bound and state != 2)
+            uid = data[columns[column["uid_at"], i] :][: columns[column["uid_size"], i]]
+            at = row["offset"] - room.begin
+            assert (row["source"], row["size"]) == (7, len(text) if kept else 0)
+            assert bytes(room.block[at : at + row["size"]]) == (text if kept else b"")
+            assert bytes(room.block[at + row["uid_offset"] :][: len(uid)]) == uid
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"columns": np.zeros((24, 1), np.int64)}, {"which": np.array([1])}, {"which": np.array([-1])},
+        {"sources": np.full(9, 25, np.int32)}, {"table": tuple(range(8))}, {"table": (0, 1, 2, 3, 4, 5, 6, 7, 9)},
+        {"table": (-1, 1, 2, 3, 4, 5, 6, 7, 8)}, {"node": np.zeros(2, np.int32)},
+        {"columns": np.full((25, 1), 4, np.int64)},
+    ],
+)  # fmt: skip
+def test_values_that_are_refused(change: dict[str, Any]) -> None:
+    arguments: dict[str, Any] = {
+        "data": b"abc", "columns": np.zeros((25, 1), np.int64), "which": np.array([0]),
+        "sources": np.zeros(9, np.int32), "table": tuple(range(9)), "node": np.zeros(1, np.int32), "first_stamp": 0,
+        "seen": False, "texts": Room(0), "every": True, "finished": 2,
+    }  # fmt: skip
+    assert _projection.table_values(**arguments).shape == (9, 1)
+    with pytest.raises(NativeError):
+        _projection.table_values(**(arguments | change))

@@ -244,16 +244,16 @@ def test_items_with_the_same_frame(pods: list[tuple[int, str, str, bool]], threa
         answers = []
         for projector in (known, alone):
             scanned = projector.scan(f'{{"items":[{",".join(items)}]}}'.encode(), threads, 64, (b"v1", b"Pod"))
-            lines = projector.lines("\n".join(events_of).encode(), threads, 64, (b"v1", b"Pod"))
+            lines = projector.lines("\n".join(events_of).encode(), threads, 64, (b"v1", b"Pod")).columns()
             assert scanned is not None
             texts_of = []
-            for number in [*scanned[2].tolist(), *lines[5].tolist()]:
+            for number in [*scanned[2].tolist(), *lines[3].tolist()]:
                 facet, rest = projector.combinations()[number].tolist() if number >= 0 else (-1, -1)
                 texts_of.append(
                     (number, facet, facet >= 0 and projector.facet_text(0, facet), rest >= 0 and projector.text(rest))
                 )
             places = [column.tolist() for column in scanned[3].part(0, len(items))]
-            answers.append((texts_of, places, [column.tolist() for column in lines[6:]]))
+            answers.append((texts_of, places, [column.tolist() for column in lines[4:]]))
         assert answers[0] == answers[1]
         if round_:
             for projector in (known, alone):
@@ -279,7 +279,9 @@ def test_watch_lines_are_split_and_projected(lines: list[str], cut: int, threads
     data = data[: len(data) - cut]
     rule = ("object", {"kind": "keep", "a": ("capture", 0)}, ())
     projector = _projection.Projector(rule, 1, 0)
-    used, types, line, begin, size, combined, _, length = projector.lines(data, threads, 1, (b"v1", b"Pod"))
+    lines_read = projector.lines(data, threads, 1, (b"v1", b"Pod"))
+    line, begin, size, combined, _, length = lines_read.columns()
+    used, types = lines_read.used, np.frombuffer(lines_read.types, np.int8)
     expected_used, expected = events(data)
     result = [(int(t), data[b : b + n]) for t, b, n in zip(types, begin.tolist(), size.tolist(), strict=True)]
     code = {None: -1, **{name: number for number, name in enumerate(TYPES)}}
@@ -296,7 +298,7 @@ def test_watch_lines_are_split_and_projected(lines: list[str], cut: int, threads
             odd = is_expected_kind is False or own.odd or own.absent
             assert (min(0, combined[i])) == (-1 if odd else -2 if noted else 0)
             assert (length[0, i] >= 0) <= (0 in own.slots)
-    assert projector.lines(data, 1, 1 << 20, (b"v1", b"Pod"))[0] == used
+    assert projector.lines(data, 1, 1 << 20, (b"v1", b"Pod")).used == used
 
 
 @st.composite

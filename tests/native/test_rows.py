@@ -14,20 +14,8 @@ from kscale._native import _names, _projection
 from kscale.errors import NativeError
 from reference.table_rows import added, changed_columns, numbered, released, scattered
 
-DTYPES = st.sampled_from((np.int8, np.int32, np.int64, np.bool_))
 LARGE = st.integers(-(2**63), 2**63 - 1)
 PLACED = 0
-
-
-@given(st.integers(1, 6), st.lists(st.integers(0, 5), max_size=8), st.lists(DTYPES, max_size=4), st.randoms())
-def test_scatter(size: int, rows: list[int], dtypes: list[Any], random: Any) -> None:
-    rows = [row % size for row in rows]
-    columns = [np.array([random.getrandbits(7) for _ in range(size)]).astype(dtype) for dtype in dtypes]
-    values = [[random.getrandbits(7) - 64 for _ in rows] for dtype in dtypes]
-    values = [[int(each > 0) for each in row] if d is np.bool_ else row for row, d in zip(values, dtypes, strict=True)]
-    expected = [scattered(column.tolist(), rows, value) for column, value in zip(columns, values, strict=True)]
-    _names.scatter(np.array(rows, np.int64), columns, np.array(values, np.int64).reshape(len(dtypes), len(rows)))
-    assert [column.tolist() for column in columns] == expected
 
 
 @given(
@@ -60,32 +48,120 @@ def test_changes_that_are_not_there(rows: list[int], columns: list[Any], shape: 
         _names.changes(np.array(rows, np.int64), columns, np.ones(shape, np.int64))
 
 
-@given(st.lists(st.tuples(st.integers(-2, 3), st.integers(0, 9), st.integers(0, 9)), max_size=8), st.randoms())
-def test_release_texts(texts: list[tuple[int, int, int]], random: Any) -> None:
-    used = [(source, size or uid_size) for source, size, uid_size in texts]
+GONE = 5
+ROWS = st.fixed_dictionaries({
+    "state": st.sampled_from((PLACED, 1)), "class_of": st.integers(0, 2), "at": st.integers(0, 3),
+    "source": st.integers(-2, 3), "size": st.integers(0, 9), "uid_size": st.integers(0, 9), "other": LARGE,
+    "flag": st.booleans(),
+})  # fmt: skip
+ROW_DTYPES = (np.int8, *(np.int32,) * 5, np.int64, np.bool_)
+
+
+@given(
+    st.lists(ROWS, max_size=8),
+    st.lists(ROWS, max_size=4),
+    st.lists(st.integers(0, 2), min_size=3, max_size=3),
+    st.lists(st.tuples(st.booleans(), st.lists(st.just(0) | LARGE, min_size=3, max_size=3)), max_size=3),
+    st.randoms(),
+)
+def test_put_rows(
+    table: list[dict[str, int]],
+    fresh: list[dict[str, int]],
+    known: list[int],
+    resources: list[tuple[bool, list[int]]],
+    random: Any,
+) -> None:
+    chosen = random.sample(range(len(table)), random.randint(0, len(table)))
+    end = random.randint(0, len(chosen))
+    removed, replaced = chosen[:end], chosen[end:]
+    rows = [*replaced, *range(len(table), len(table) + len(fresh))]
+    pods = [{name: random.choice((value, random.choice(table)[name])) for name, value in table[row].items()}
+            for row in replaced]  # fmt: skip
+    pods += fresh
+    names = [*_names.ROW_COLUMNS, "other", "flag"]
+    before = [*table, *(dict.fromkeys(names, 0) for _ in fresh)]
+    columns = [np.array([row[name] for row in before], dtype) for name, dtype in zip(names, ROW_DTYPES, strict=True)]
+    values = [[int(pod[name]) for pod in pods] for name in names]
+    used = [(row["source"], row["size"] or row["uid_size"]) for row in table]
     live = [sum(size for source, size in used if source == buffer) + random.randint(0, 9) for buffer in range(4)]
     buffer_sizes = [size + random.randint(0, 20) for size in live]
-    rows = random.sample(range(len(texts)), random.randint(0, len(texts)))
-    columns = [np.array([text[i] for text in texts], np.int32) for i in range(3)]
-    now = array("q", live)
-    few = _names.release_texts(np.array(rows, np.int64), *columns, now, array("q", buffer_sizes))
-    assert (now.tolist(), few) == released(live, buffer_sizes, [used[row] for row in rows])
+    live_now, count = array("q", live), np.arange(4, dtype=np.int64)
+    sums = [np.arange(4, dtype=np.int64) if summed else None for summed, _ in resources]
+    amounts = [np.array(of_class, np.int64) for _, of_class in resources]
+    unchanged = [number for number, name in enumerate(names)
+                 if all(table[row][name] == pod[name] for row, pod in zip(replaced, pods, strict=False))]  # fmt: skip
+    unchanged = random.sample(unchanged, random.randint(0, len(unchanged)))
+    result = _names.put_rows(
+        np.array(removed, np.int64), np.array(rows, np.int64), len(replaced), columns,
+        np.array(values, np.int64).reshape(len(names), len(rows)), sum(1 << number for number in unchanged),
+        tuple(range(6)), GONE, PLACED, live_now, array("q", buffer_sizes), np.array(known, np.uint8), count, sums,
+        amounts,
+    )  # fmt: skip
+
+    counted = [(table[row], pod) for row, pod in zip(replaced, pods, strict=False)
+               if any(table[row][name] != pod[name] for name in names[:3])]  # fmt: skip
+    going = [
+        each for each in [*(table[row] for row in removed), *(old for old, _ in counted)] if each["state"] == PLACED
+    ]
+    coming = [each for each in [*(new for _, new in counted), *fresh] if each["state"] == PLACED]
+    if not all(known[each["class_of"]] for each in (*going, *coming)) or any(
+        not summed and of_class[each["class_of"]] for summed, of_class in resources for each in (*going, *coming)
+    ):
+        assert result is None
+        assert live_now.tolist() == live
+        assert count.tolist() == list(range(4))
+        return
+    assert result is not None
+    few, more, reclassified = result
+    assert (live_now.tolist(), few) == released(live, buffer_sizes, [used[row] for row in chosen])
+    assert sorted(more) == sorted(
+        (each["at"], each["class_of"], sign)
+        for pods_of, sign in ((going, -1), (coming, 1))
+        for each in pods_of
+        if known[each["class_of"]] == 2
+    )
+    assert reclassified == any(old["class_of"] != new["class_of"] for old, new in counted)
+    nodes = [[(each["at"], each["class_of"]) for each in pods_of] for pods_of in (going, coming)]
+    for column, of_class in [(count, None), *((s, o) for s, (_, o) in zip(sums, resources, strict=True))]:
+        if column is not None:
+            assert column.tolist() == added(added([0, 1, 2, 3], of_class, nodes[0], -1), of_class, nodes[1], 1)
+    for number, (name, column) in enumerate(zip(names, columns, strict=True)):
+        expected = scattered([row[name] for row in before], rows, values[number])
+        if name in ("state", "source"):
+            expected = scattered(expected, removed, [GONE if name == "state" else -1] * len(removed))
+        assert column.tolist() == expected
+
+
+def _put_arguments() -> dict[str, Any]:
+    columns = [np.zeros(2, dtype) for dtype in ROW_DTYPES[:6]]
+    return {
+        "removed": np.array([0]), "rows": np.array([1]), "existing": 1, "columns": columns,
+        "values": np.ones((6, 1), np.int64), "unchanged": 0, "named": tuple(range(6)), "gone": GONE, "placed": PLACED,
+        "live": array("q", [0, 0]), "whole": array("q", [0, 0]), "known": np.ones(2, np.uint8),
+        "count": np.zeros(2, np.int64), "sums": [], "amounts": [],
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("row", "source", "sizes", "live"), [(1, 0, 1, 1), (-1, 0, 1, 1), (0, 1, 1, 1), (0, 0, 2, 1), (0, 0, 1, 2)]
-)
-def test_texts_of_rows_that_are_not_there(row: int, source: int, sizes: int, live: int) -> None:
-    column = np.zeros(sizes, np.int32)
-    with pytest.raises(NativeError):
-        _names.release_texts(
-            np.array([row], np.int64),
-            np.array([source], np.int32),
-            column,
-            column,
-            array("q", [0] * live),
-            array("q", [0]),
-        )
+    "change",
+    [
+        {"rows": np.array([2])}, {"rows": np.array([-1])}, {"removed": np.array([2])}, {"removed": np.array([-1])},
+        {"existing": 2}, {"existing": -1}, {"values": np.ones((5, 1), np.int64)}, {"values": np.ones((6, 2), np.int64)},
+        {"columns": [np.zeros(2, np.int16)] * 6}, {"columns": [np.zeros(2)] * 6}, {"named": (0, 1, 2, 3, 4)},
+        {"named": (0, 1, 2, 3, 4, 6)}, {"named": (1, 0, 2, 3, 4, 5)}, {"placed": 128}, {"live": array("q", [0])},
+        {"columns": [np.zeros(1, dtype) for dtype in ROW_DTYPES[:6]]}, {"known": np.ones(1, np.int8)},
+        {"columns": [np.zeros((2, 2), np.int64)] * 6}, {"count": np.zeros(0, np.int64)}, {"sums": [None]},
+        {"columns": [np.zeros(2, np.int8), *(np.full(2, 3, np.int32) for _ in range(5))]},
+        {"columns": [np.zeros(4, dtype)[::2] for dtype in ROW_DTYPES[:6]]}, {"columns": [b"12345678"] * 6},
+    ],
+)  # fmt: skip
+def test_rows_that_are_not_there(change: dict[str, Any]) -> None:
+    arguments = _put_arguments() | change
+    before = [bytes(column) for column in arguments["columns"] if isinstance(column, np.ndarray)]
+    with pytest.raises((NativeError, ValueError, BufferError)):
+        _names.put_rows(**arguments)
+    assert [bytes(column) for column in arguments["columns"] if isinstance(column, np.ndarray)] == before
+    assert _names.put_rows(**_put_arguments()) is not None
 
 
 @given(
@@ -123,25 +199,34 @@ def test_add_placed(
             assert column.tolist() == (added(before, of_class, requested, sign) if all_known else before)
 
 
-@given(st.lists(st.tuples(st.binary(max_size=3), st.binary(max_size=3), st.integers(0, 2)), max_size=8))
-def test_same_texts(pairs: list[tuple[bytes, bytes, int]]) -> None:
+@given(st.lists(st.tuples(st.binary(max_size=3), st.binary(max_size=3), st.integers(-1, 2)), max_size=8), st.randoms())
+def test_have_uids(pods: list[tuple[bytes, bytes, int]], random: Any) -> None:
     sources, data = [b"", b"#", b"##"], b"#"
-    at, other = [], []
-    for text, given_text, source in pairs:
-        at.append(len(sources[source]))
-        other.append(len(data))
-        sources[source] += text
-        data += given_text
-    result = _names.same_texts(
+    begin, at = [], []
+    for stored, uid, source in pods:
+        begin.append(len(sources[source]))
+        at.append(len(data))
+        if source >= 0:
+            sources[source] += stored
+        data += uid
+    rows = random.sample(range(len(pods)), len(pods))
+    shift = [random.randint(0, each) for each in begin]
+    result = _names.have_uids(
+        np.array(rows, np.int64),
         [memoryview(each) for each in sources],
-        np.array([source for _, _, source in pairs], np.int32),
-        np.array(at, np.int64),
-        np.array([len(text) for text, _, _ in pairs], np.int64),
+        np.array([source for _, _, source in pods], np.int32),
+        np.array([each - by for each, by in zip(begin, shift, strict=True)], np.int64),
+        np.array(shift, np.int32),
+        np.array([len(stored) for stored, _, _ in pods], np.int32),
         data,
-        np.array(other, np.int64),
-        np.array([len(text) for _, text, _ in pairs], np.int64),
+        np.array([at[row] for row in rows], np.int64),
+        np.array([len(pods[row][1]) for row in rows], np.int64),
     )
-    assert result.tolist() == [text == given_text for text, given_text, _ in pairs]
+    expected = []
+    for row in rows:
+        stored, uid, source = pods[row]
+        expected.append(1 if not uid else 2 if source < 0 else int(not stored or stored == uid))
+    assert result.tolist() == expected
 
 
 @given(st.lists(st.lists(st.none() | st.text("ab", max_size=8), max_size=60), max_size=4))
@@ -160,31 +245,6 @@ def test_string_numbers(batches: list[list[str | None]]) -> None:
 def test_a_string_that_is_not_utf8() -> None:
     with pytest.raises(UnicodeDecodeError):
         _projection.StringNumbers().number(b"\xff", np.zeros(1, np.int64), np.ones(1, np.int64))
-
-
-@pytest.mark.parametrize(
-    ("rows", "columns", "shape"),
-    [
-        ([2], [np.zeros(2, np.int64)], (1, 1)),
-        ([-1], [np.zeros(2, np.int64)], (1, 1)),
-        ([0], [np.zeros(2, np.int64)], (1, 2)),
-        ([0], [np.zeros(2, np.int16)], (1, 1)),
-        ([0], [np.zeros(2)], (1, 1)),
-        ([0], [np.zeros(2, np.float32)], (1, 1)),
-        ([0], [np.zeros(2, ">i8")], (1, 1)),
-        ([0], [np.zeros((2, 2), np.int64)], (1, 1)),
-        ([0], [np.zeros(2, np.int64)], (0, 1)),
-        ([0], [np.zeros(4, np.int64)[::2]], (1, 1)),
-        ([0], [b"12345678"], (1, 1)),
-        ([0], [np.zeros(2, np.int64)] * 40, (40, 1)),
-        ([1], [np.zeros(2, np.int64), np.zeros(1, np.int64)], (2, 1)),
-        ([1], [np.zeros(2, np.int64), np.zeros(2)], (2, 1)),
-    ],
-)
-def test_rows_that_are_not_there(rows: list[int], columns: list[Any], shape: tuple[int, int]) -> None:
-    with pytest.raises((NativeError, ValueError, BufferError)):
-        _names.scatter(np.array(rows, np.int64), columns, np.ones(shape, np.int64))
-    assert not any(np.any(column) for column in columns if isinstance(column, np.ndarray))
 
 
 @pytest.mark.parametrize(
@@ -213,12 +273,14 @@ def test_sums_that_are_not_there(change: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "at", "size", "other"),
-    [(1, 0, 1, 0), (-1, 0, 1, 0), (0, 3, 1, 0), (0, -1, 1, 0), (0, 0, 1, 3), (0, 0, 4, 0)],
-)
-def test_texts_that_are_not_there(source: int, at: int, size: int, other: int) -> None:
-    columns = [np.array([each], np.int64) for each in (at, size, other, size)]
+    ("row", "source", "at", "size", "other"),
+    [(0, 1, 0, 1, 0), (0, 0, 3, 1, 0), (0, 0, -1, 1, 0), (0, 0, 0, 1, 3), (0, 0, 0, 4, 0), (1, 0, 0, 1, 0),
+     (-1, 0, 0, 1, 0)],
+)  # fmt: skip
+def test_texts_that_are_not_there(row: int, source: int, at: int, size: int, other: int) -> None:
+    places = [np.array([each], np.int64) for each in (other, size)]
     with pytest.raises(NativeError):
-        _names.same_texts(
-            [memoryview(b"abc")], np.array([source], np.int32), columns[0], columns[1], b"abc", columns[2], columns[3]
-        )
+        _names.have_uids(
+            np.array([row], np.int64), [memoryview(b"abc")], np.array([source], np.int32), np.array([at], np.int64),
+            np.zeros(1, np.int32), np.array([size], np.int32), b"abc", *places,
+        )  # fmt: skip

@@ -34,15 +34,6 @@ def select_rows(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
 def other_objects(now: list[Any], before: list[Any]) -> NDArray[np.int64]: ...
 def changes(rows: NDArray[np.int64], columns: list[NDArray[Any]], values: NDArray[np.int64]) -> NDArray[np.int64]: ...
-def release_texts(
-    rows: NDArray[np.int64],
-    source: NDArray[np.int32],
-    size: NDArray[np.int32],
-    uid_size: NDArray[np.int32],
-    live: Buffer,
-    whole: Buffer,
-) -> list[int]: ...
-def scatter(rows: NDArray[np.int64], columns: list[NDArray[Any]], values: NDArray[np.int64]) -> None: ...
 def add_placed(
     rows: NDArray[np.int64],
     state: NDArray[np.int8],
@@ -55,12 +46,34 @@ def add_placed(
     sums: list[NDArray[np.int64] | None],
     amounts: list[NDArray[np.int64]],
 ) -> list[int] | None: ...
-def same_texts(
+def have_uids(
+    rows: NDArray[np.int64],
     buffers: list[memoryview],
     source: NDArray[np.int32],
+    offset: NDArray[np.int64],
+    uid_offset: NDArray[np.int32],
+    uid_size: NDArray[np.int32],
+    data: Buffer,
     at: NDArray[np.int64],
     size: NDArray[np.int64],
-    data: Buffer,
-    other_at: NDArray[np.int64],
-    other_size: NDArray[np.int64],
-) -> NDArray[np.bool_]: ...
+) -> NDArray[np.uint8]: ...
+
+ROW_COLUMNS: tuple[str, ...]
+
+def put_rows(
+    removed: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    existing: int,
+    columns: list[NDArray[Any]],
+    values: NDArray[np.int64],
+    unchanged: int,
+    named: tuple[int, ...],
+    gone: int,
+    placed: int,
+    live: Buffer,
+    whole: Buffer,
+    known: NDArray[np.uint8],
+    count: NDArray[np.int64],
+    sums: list[NDArray[np.int64] | None],
+    amounts: list[NDArray[np.int64]],
+) -> tuple[list[int], list[tuple[int, int, int]], bool] | None: ...

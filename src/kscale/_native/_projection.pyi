@@ -1,8 +1,8 @@
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-from numpy import bool_, int8, int32, int64, uint8
+from numpy import bool_, int32, int64, uint8
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
@@ -13,6 +13,19 @@ class Places:
     def names(self, data: Buffer, which: NDArray[int64], slot: int) -> list[str]: ...
     def part(self, first: int, end: int) -> tuple[NDArray[int64], NDArray[int64]]: ...
     def have(self, slots: tuple[int, ...], first: int) -> NDArray[bool_]: ...
+
+class Lines:
+    @property
+    def used(self) -> int: ...
+    @property
+    def types(self) -> bytes: ...
+    def __len__(self) -> int: ...
+    def columns(
+        self,
+    ) -> tuple[NDArray[int64], NDArray[int64], NDArray[int64], NDArray[int32], NDArray[int64], NDArray[int64]]: ...
+    def pods(
+        self, looks: NDArray[Any], states: tuple[int, int], namespace: str, nodes: StringNumbers
+    ) -> tuple[NDArray[bool_] | None, list[str], NDArray[int64], list[tuple[int, int]]] | None: ...
 
 class Projector:
     def __init__(self, rule: Rule, slots: int, facets: int) -> None: ...
@@ -25,18 +38,7 @@ class Projector:
         kind: tuple[bytes, bytes] = ...,
         meanwhile: Callable[[NDArray[int64], NDArray[int64], NDArray[int32], Places, int], object] | None = ...,
     ) -> tuple[NDArray[int64], NDArray[int64], NDArray[int32], Places, str, str, bytes] | None: ...
-    def lines(
-        self, data: Buffer, threads: int = 1, grain: int = ..., kind: tuple[bytes, bytes] = ...
-    ) -> tuple[
-        int,
-        NDArray[int8],
-        NDArray[int64],
-        NDArray[int64],
-        NDArray[int64],
-        NDArray[int32],
-        NDArray[int64],
-        NDArray[int64],
-    ]: ...
+    def lines(self, data: Buffer, threads: int = 1, grain: int = ..., kind: tuple[bytes, bytes] = ...) -> Lines: ...
     def combinations(self) -> NDArray[int32]: ...
     def combination_rows(self, which: NDArray[int32]) -> NDArray[int32]: ...
     @property
@@ -81,6 +83,26 @@ def read_pods(
     states: tuple[int, int],
     namespace: str,
 ) -> tuple[NDArray[np.bool_], list[str], NDArray[np.int64], list[tuple[int, int]]] | None: ...
+
+TABLE_COLUMNS: tuple[str, ...]
+
+class _Texts(Protocol):
+    def reserve(self, size: int) -> Buffer: ...
+    def fill(self, size: int) -> tuple[int, int]: ...
+
+def table_values(
+    data: Buffer,
+    columns: NDArray[np.int64],
+    which: NDArray[np.int64],
+    sources: NDArray[np.int32],
+    table: tuple[int, ...],
+    node: NDArray[np.int32],
+    first_stamp: int,
+    seen: bool,
+    texts: _Texts | None,
+    every: bool,
+    finished: int,
+) -> NDArray[np.int64]: ...
 
 ODD_METRIC_TEXTS: Sequence[str]
 

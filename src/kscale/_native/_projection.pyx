@@ -220,6 +220,9 @@ cdef c_ItemKind _item_kind(tuple kind) except *:
     return made
 
 
+include "_pod_columns.pxi"
+
+
 cdef class Places:
     """Where the strings are that were captured of the items of a list: one for each item."""
 
@@ -286,6 +289,102 @@ cdef class Places:
 cdef dict _PLAIN = {
     "any": kAny, "never": kNever, "text": kText, "time": kTime, "share": kShare, "bool": kBool, "amounts": kAmounts,
 }
+
+
+cdef class StringNumbers:
+    """Numbers for different strings, in order of first appearance. ``strings``: the strings by number (not to be written
+    to). A single owner at a time."""
+
+    cdef c_StringNumbers _own
+    cdef readonly list strings
+
+    def __cinit__(self):
+        self.strings = []
+
+    def __len__(self):
+        return len(self.strings)
+
+    def number(self, const unsigned char[::1] data, const int64_t[::1] at, const int64_t[::1] length):
+        """int32[n]: the numbers of strings, -1 where ``length`` is negative. Raises UnicodeDecodeError, from then on."""
+        _check(data.shape[0], at, length)
+        out = np.empty(at.shape[0], dtype=np.int32)
+        cdef int32_t[::1] view = out
+        if not data.shape[0]:
+            out.fill(-1)
+        elif at.shape[0]:
+            self.numbers(<const char*>&data[0], &at[0], &length[0], at.shape[0], &view[0])
+        return out
+
+    cdef int numbers(self, const char* data, const int64_t* at, const int64_t* length, size_t n, int32_t* out) except -1:
+        """The same, of checked places."""
+        cdef const string* text
+        with nogil:
+            self._own.number(data, at, length, n, out)
+        while <size_t>len(self.strings) < self._own.count():
+            text = &self._own.text(len(self.strings))
+            self.strings.append(PyUnicode_DecodeUTF8(text.data(), text.size(), NULL))
+        return 0
+
+
+cdef class Lines:
+    """The lines of a watch that a projector read; ``used``: how many bytes of the text they are."""
+
+    cdef c_Lines _lines
+    cdef const unsigned char[::1] _data
+    cdef int32_t _slots
+    cdef readonly Py_ssize_t used
+    cdef vector[int64_t] _at, _length
+
+    def __len__(self):
+        return self._lines.type.size()
+
+    @property
+    def types(self):
+        """One byte a line: 0 ADDED, 1 MODIFIED, 2 DELETED, 3 BOOKMARK, 4 ERROR, 5 another, 255 it is no event."""
+        return PyBytes_FromStringAndSize(<const char*>self._lines.type.data(), self._lines.type.size())
+
+    def columns(self):
+        """``(line, begin, size, combined, at, length)``: ``line`` int64[n]: where each line begins; ``begin``, ``size`` and
+        ``combined`` as :meth:`Projector.scan` has them, of the events' objects, or of a line that is no event; ``at``,
+        ``length`` as :meth:`Places.part`. Of what was deleted only the captured strings are noted: ``combined`` is -2."""
+        return (
+            _int64(self._lines.begin), _int64(self._lines.items.begin), _int64(self._lines.items.size),
+            _int32(self._lines.items.combined),
+            *_places(self._lines.items, self._slots, 0, self._lines.items.begin.size()),
+        )
+
+    def pods(self, looks, tuple states, str namespace not None, StringNumbers nodes not None):
+        """The events' objects as :func:`read_pods` has them, with the numbers of their nodes' names in ``nodes`` in the
+        column ``node_of``; but ``usual`` is None if all of them are."""
+        cdef Py_ssize_t i, n = self._lines.items.begin.size()
+        cdef c_Pods pods
+        if self._slots != kPodSlots:
+            raise NativeError("Lines: these are no pods")
+        if self._at.empty() and n:
+            self._at.resize(self._slots * n)
+            self._length.resize(self._slots * n)
+            with nogil:
+                self._lines.items.places(self._slots, 0, n, self._at.data(), self._length.data())
+        pods.data = <const char*>_first(self._data)
+        pods.n = n
+        pods.begin, pods.size = self._lines.items.begin.data(), self._lines.items.size.data()
+        pods.combined = self._lines.items.combined.data()
+        pods.at, pods.length, pods.stride = self._at.data(), self._length.data(), n
+        pods.listed = False
+        read = _read_pods(pods, self._data.shape[0], 0, looks, states, namespace)
+        if read is None:
+            return None
+        usual, keys, columns, odd = read
+        cdef int64_t[:, ::1] to = columns
+        cdef Py_ssize_t count = to.shape[1]
+        cdef vector[int32_t] numbers
+        if count:
+            numbers.resize(count)
+            nodes.numbers(pods.data, &to[<int>_NODE_AT, 0], &to[<int>_NODE_SIZE, 0], count, numbers.data())
+            with nogil:
+                for i in range(count):
+                    to[<int>_NODE_OF, i] = numbers[i]
+        return None if count == n else usual, keys, columns, odd
 
 
 cdef class Projector:
@@ -508,26 +607,18 @@ cdef class Projector:
         )
 
     def lines(self, const unsigned char[::1] data, int threads=1, int64_t grain=1 << 20, tuple kind=(b"", b"")):
-        """``(used, type, line, begin, size, combined, at, length)``: the events of a watch, one a line.
-
-        ``used``: how many bytes: what is behind the last line end counts only if it is a whole event. ``type`` int8[n]:
-        0 ADDED, 1 MODIFIED, 2 DELETED, 3 BOOKMARK, 4 ERROR, 5 another, -1 the line is no event (then it is the item);
-        ``line`` int64[n]: where the line begins; ``begin``, ``size`` and
-        ``combined`` as :meth:`scan` has them, of the events' objects; ``at``, ``length`` as :meth:`Places.part`. Of what was
-        deleted only the captured strings are noted: then ``combined`` is -2.
-        """
-        cdef c_Lines found
+        """:class:`Lines`: the events of a watch, one a line. What is behind the last line end counts only if it is a whole
+        event. ``threads``, ``grain``, ``kind`` as :meth:`scan` has them."""
+        cdef Lines out = Lines.__new__(Lines)
         cdef Py_ssize_t size = data.shape[0]
         cdef c_Threading how = _threading(threads, grain)
         cdef c_ItemKind only = _item_kind(kind)
-        cdef size_t used = 0
+        out._data = data
+        out._slots = self._slots
         if size:
             with nogil:
-                used = self._own.lines(<const char*>&data[0], size, only, how, found)
-        return (
-            used, _int8(found.type), _int64(found.begin), _int64(found.items.begin), _int64(found.items.size),
-            _int32(found.items.combined), *_places(found.items, self._slots, 0, found.items.begin.size()),
-        )
+                out.used = self._own.lines(<const char*>&data[0], size, only, how, out._lines)
+        return out
 
     def combinations(self):
         """int32[m, facets + 1]: for each combination the numbers of the facets' texts, -1 = absent, then of the rest."""
@@ -591,36 +682,6 @@ cdef class Projector:
         return PyBytes_FromStringAndSize(self._own.facet(facet).text(i).data(), self._own.facet(facet).text(i).size())
 
 
-cdef class StringNumbers:
-    """Numbers for different strings, in order of first appearance. ``strings``: the strings by number (not to be written
-    to). A single owner at a time."""
-
-    cdef c_StringNumbers _own
-    cdef readonly list strings
-
-    def __cinit__(self):
-        self.strings = []
-
-    def __len__(self):
-        return len(self.strings)
-
-    def number(self, const unsigned char[::1] data, const int64_t[::1] at, const int64_t[::1] length):
-        """int32[n]: the numbers of strings, -1 where ``length`` is negative. Raises UnicodeDecodeError, from then on."""
-        _check(data.shape[0], at, length)
-        out = np.empty(at.shape[0], dtype=np.int32)
-        cdef int32_t[::1] view = out
-        cdef const string* text
-        if not data.shape[0]:
-            out.fill(-1)
-        elif at.shape[0]:
-            with nogil:
-                self._own.number(<const char*>&data[0], &at[0], &length[0], at.shape[0], &view[0])
-        while <size_t>len(self.strings) < self._own.count():
-            text = &self._own.text(len(self.strings))
-            self.strings.append(PyUnicode_DecodeUTF8(text.data(), text.size(), NULL))
-        return out
-
-
 def strings(const unsigned char[::1] data, const int64_t[::1] at, const int64_t[::1] length):
     """The strings themselves; absent ones are empty. Raises UnicodeDecodeError."""
     cdef Py_ssize_t i
@@ -641,38 +702,43 @@ def copy_texts(const unsigned char[::1] data, const int64_t[:, ::1] spans, const
     cut), which goes with a comma beside it, and of its mark (-1: none). Where not ``keep`` (uint8) only its mark is
     there, and its size is 0.
     """
-    cdef Py_ssize_t i, k, n = keep.shape[0]
-    cdef c_TextSpans of
+    cdef Py_ssize_t n = keep.shape[0], used
     if spans.shape[0] != 6 or spans.shape[1] != n:
         raise NativeError("copy_texts: shapes do not match")
-    for i in range(n):
-        for k in range(0, 6, 2):
-            if spans[k + 1, i] >= 0 and (spans[k, i] < 0 or spans[k, i] > data.shape[0]
-                                         or spans[k + 1, i] > data.shape[0] - spans[k, i]):
-                raise NativeError("copy_texts: outside the buffer")
-            if spans[1, i] < 0 or (keep[i] and not _within(spans[k, i], spans[k + 1, i], spans[0, i], spans[1, i])):
-                raise NativeError("copy_texts: outside the text")
     places = np.empty((3, n), dtype=np.int64)
     if n == 0:
         room(0)
         return 0, places
-    cdef int64_t[:, ::1] to_place = places
-    of.at = &spans[0, 0]
-    of.size = &spans[1, 0]
-    of.cut_at = &spans[2, 0]
-    of.cut_size = &spans[3, 0]
-    of.mark_at = &spans[4, 0]
-    of.mark_size = &spans[5, 0]
-    cdef size_t used, most = c_room(of, &keep[0], n)
+    cdef int64_t[:, ::1] to = places
+    used = _copy_texts(data, &spans[0, 0], &keep[0], n, room, &to[0, 0])
+    return used, places
+
+
+cdef Py_ssize_t _copy_texts(const unsigned char[::1] data, const int64_t* spans, const uint8_t* keep, Py_ssize_t n, room,
+                            int64_t* places) except -1:
+    """:func:`copy_texts` for at least one text; ``spans`` [6 * n], ``places`` [3 * n]."""
+    cdef Py_ssize_t i, k
+    cdef c_TextSpans of
+    for i in range(n):
+        for k in range(0, 6, 2):
+            if spans[(k + 1) * n + i] >= 0 and (spans[k * n + i] < 0 or spans[k * n + i] > data.shape[0]
+                                                or spans[(k + 1) * n + i] > data.shape[0] - spans[k * n + i]):
+                raise NativeError("copy_texts: outside the buffer")
+            if spans[n + i] < 0 or (keep[i] and not _within(spans[k * n + i], spans[(k + 1) * n + i], spans[i],
+                                                            spans[n + i])):
+                raise NativeError("copy_texts: outside the text")
+    of.at, of.size = spans, spans + n
+    of.cut_at, of.cut_size = spans + 2 * n, spans + 3 * n
+    of.mark_at, of.mark_size = spans + 4 * n, spans + 5 * n
+    cdef size_t used, most = c_room(of, keep, n)
     cdef unsigned char[::1] target = room(most)
     cdef unsigned char nothing = 0
     cdef unsigned char* to = &target[0] if target.shape[0] else &nothing
     if <size_t>target.shape[0] < most:
         raise NativeError("copy_texts: not enough room")
     with nogil:
-        used = c_copy(<const char*>_first(data), of, &keep[0], n, <char*>to, &to_place[0, 0], &to_place[1, 0],
-                      &to_place[2, 0])
-    return used, places
+        used = c_copy(<const char*>_first(data), of, keep, n, <char*>to, places, places + n, places + 2 * n)
+    return used
 
 
 cdef bint _within(int64_t at, int64_t size, int64_t begin, int64_t whole) noexcept nogil:
@@ -734,6 +800,5 @@ def exceeds_depth(const unsigned char[::1] data, int64_t levels):
     return found
 
 
-include "_pod_columns.pxi"
 include "_pod_metrics.pxi"
 include "_api_text.pxi"

@@ -114,46 +114,6 @@ cdef int64_t _highest(const int64_t[::1] rows) except -2:
     return highest
 
 
-def scatter(const int64_t[::1] rows, list columns, const int64_t[:, ::1] values):
-    """``columns[k][rows] = values[k]`` for one-dimensional columns of integers that ``values`` fit into, as numpy does it;
-    of a row that comes twice the last value counts. What is wrong is found before anything is written."""
-    cdef Py_ssize_t k, n = rows.shape[0]
-    cdef _Buffers held = _Buffers()
-    cdef c_Column[32] to
-    if len(columns) != values.shape[0] or values.shape[1] != n:
-        raise NativeError("scatter: shapes do not match")
-    cdef int64_t highest = _highest(rows)
-    for k in range(len(columns)):
-        to[k] = held.take(columns[k], _INTEGERS, 0, _WRITE)
-        if highest >= to[k].size:
-            raise NativeError("scatter: a row out of bounds")
-    if n:
-        for k in range(len(columns)):
-            c_scatter(to[k].data, &values[k, 0], to[k].width, &rows[0], n)
-
-
-def release_texts(const int64_t[::1] rows, const int32_t[::1] source, const int32_t[::1] size,
-                  const int32_t[::1] uid_size, int64_t[::1] live, const int64_t[::1] whole):
-    """Subtract what the texts of different rows use from ``live``, by buffer. Return those of these buffers of which less
-    than half of ``whole`` is used now, or nothing: a list of int, ascending.
-
-    By row: ``source`` the buffer (negative: none), ``size`` of the text in bytes, or if that is 0 ``uid_size``.
-    """
-    cdef Py_ssize_t i, n = rows.shape[0], count = source.shape[0]
-    cdef vector[int64_t] few
-    cdef c_Texts texts
-    if size.shape[0] != count or uid_size.shape[0] != count or live.shape[0] != whole.shape[0]:
-        raise NativeError("release_texts: columns of different sizes")
-    for i in range(n):
-        if not 0 <= rows[i] < count or source[rows[i]] >= live.shape[0]:
-            raise NativeError("release_texts: out of bounds")
-    if n and live.shape[0]:
-        texts.source, texts.size, texts.uid_size = &source[0], &size[0], &uid_size[0]
-        with nogil:
-            c_release(texts, &rows[0], n, &live[0], &whole[0], few)
-    return [few[i] for i in range(<Py_ssize_t>few.size())]
-
-
 def add_placed(const int64_t[::1] rows, state, int placed, class_of, at, int sign, known, count, list sums,
                list amounts):
     """Add what the pods of some rows take of their nodes, ``sign`` 1 or -1 times, where ``state[row]`` (int8) is
@@ -163,28 +123,14 @@ def add_placed(const int64_t[::1] rows, state, int placed, class_of, at, int sig
     ``class_of``, ``at`` int32: the pods' classes and nodes; ``known`` uint8 by class: 0 = not known, 2 = takes more;
     ``amounts[k]`` int64 by class; ``count`` int64 by node: of pods; ``sums[k]``: None, or int64 by node. Sums wrap.
     """
-    cdef Py_ssize_t i, k, n = rows.shape[0], kinds = len(amounts)
-    cdef cbool fine, done
+    cdef Py_ssize_t i, n = rows.shape[0]
     cdef _Buffers held = _Buffers()
-    cdef c_Column[8] of_sums, of_amounts
-    if len(sums) != kinds or kinds > 8:
-        raise NativeError("add_placed: not as many sums as amounts")
     if not -128 <= placed <= 127:
         raise NativeError("add_placed: no such state")
     cdef c_Column states = held.take(state, _SIGNED, 1, _READ)
     cdef c_Column classes = held.take(class_of, _SIGNED, 4, _READ)
     cdef c_Column nodes = held.take(at, _SIGNED, 4, _READ)
-    cdef c_Column knowns = held.take(known, "B", 1, _READ)
-    cdef c_Column counts = held.take(count, _SIGNED, 8, _WRITE)
-    for k in range(kinds):
-        of_amounts[k] = held.take(amounts[k], _SIGNED, 8, _READ)
-        of_sums[k].data = NULL
-        if sums[k] is not None:
-            of_sums[k] = held.take(sums[k], _SIGNED, 8, _WRITE)
-            if of_sums[k].size < counts.size:
-                raise NativeError("add_placed: not as many sums as nodes")
-        if of_amounts[k].size < knowns.size:
-            raise NativeError("add_placed: not as many amounts as classes")
+    cdef _Sums to = _Sums(known, count, sums, amounts)
     cdef c_Placed pods
     cdef vector[int64_t] more
     if not (states.size == classes.size == nodes.size):
@@ -196,49 +142,204 @@ def add_placed(const int64_t[::1] rows, state, int placed, class_of, at, int sig
     pods.n, pods.placed = n, placed
     pods.state = <const int8_t*>states.data
     pods.class_of, pods.at = <const int32_t*>classes.data, <const int32_t*>nodes.data
-    with nogil:
-        fine = c_fits(pods, counts.size)
-    if not fine:
-        raise NativeError("add_placed: a number out of bounds")
-    for k in range(kinds):
+    if not to.fit(pods, more):
+        return None
+    to.add(pods, sign)
+    return [more[i] for i in range(<Py_ssize_t>more.size())]
+
+
+cdef class _Sums:
+    """The sums and amounts of :func:`add_placed`."""
+
+    cdef _Buffers held
+    cdef c_Column known, count
+    cdef c_Column[8] sums, amounts
+    cdef Py_ssize_t kinds
+
+    def __cinit__(self, known, count, list sums not None, list amounts not None):
+        cdef Py_ssize_t k
+        self.held = _Buffers()
+        self.kinds = len(amounts)
+        if len(sums) != self.kinds or self.kinds > 8:
+            raise NativeError("add_placed: not as many sums as amounts")
+        self.known = self.held.take(known, "B", 1, _READ)
+        self.count = self.held.take(count, _SIGNED, 8, _WRITE)
+        for k in range(self.kinds):
+            self.amounts[k] = self.held.take(amounts[k], _SIGNED, 8, _READ)
+            self.sums[k].data = NULL
+            if sums[k] is not None:
+                self.sums[k] = self.held.take(sums[k], _SIGNED, 8, _WRITE)
+                if self.sums[k].size < self.count.size:
+                    raise NativeError("add_placed: not as many sums as nodes")
+            if self.amounts[k].size < self.known.size:
+                raise NativeError("add_placed: not as many amounts as classes")
+
+    cdef cbool fit(self, const c_Placed& pods, vector[int64_t]& more) except? False:
+        """Whether all that the pods take is known and has sums; ``more``: rows that take more than is told here."""
+        cdef Py_ssize_t k
+        cdef cbool fine
         with nogil:
-            done = of_sums[k].data != NULL or c_none(pods, <const int64_t*>of_amounts[k].data, knowns.size)
-        if not done:
-            return None
-    with nogil:
-        done = c_known(pods, <const uint8_t*>knowns.data, knowns.size, more)
-        if done:
-            c_add(pods, NULL, sign, <int64_t*>counts.data)
-            for k in range(kinds):
-                if of_sums[k].data != NULL:
-                    c_add(pods, <const int64_t*>of_amounts[k].data, sign, <int64_t*>of_sums[k].data)
-    return [more[i] for i in range(<Py_ssize_t>more.size())] if done else None
+            fine = c_fits(pods, self.count.size)
+        if not fine:
+            raise NativeError("add_placed: a number out of bounds")
+        for k in range(self.kinds):
+            with nogil:
+                fine = self.sums[k].data != NULL or c_none(pods, <const int64_t*>self.amounts[k].data, self.known.size)
+            if not fine:
+                return False
+        with nogil:
+            fine = c_known(pods, <const uint8_t*>self.known.data, self.known.size, more)
+        return fine
+
+    cdef int add(self, const c_Placed& pods, int sign) except -1:
+        """Add what the pods take, ``sign`` 1 or -1 times, after :meth:`fit` was True for them."""
+        cdef Py_ssize_t k
+        with nogil:
+            c_add(pods, NULL, sign, <int64_t*>self.count.data)
+            for k in range(self.kinds):
+                if self.sums[k].data != NULL:
+                    c_add(pods, <const int64_t*>self.amounts[k].data, sign, <int64_t*>self.sums[k].data)
+        return 0
 
 
-def same_texts(list buffers, const int32_t[::1] source, const int64_t[::1] at, const int64_t[::1] size,
-               const unsigned char[::1] data, const int64_t[::1] other_at, const int64_t[::1] other_size):
-    """bool[n]: whether ``buffers[source[i]][at[i]:][:size[i]]`` is ``data[other_at[i]:][:other_size[i]]``."""
-    cdef Py_ssize_t i, n = source.shape[0]
+ROW_COLUMNS = ("state", "class_of", "at", "source", "size", "uid_size")
+"""The columns of a table that :func:`put_rows` knows by name, in their order."""
+
+
+def put_rows(const int64_t[::1] removed, const int64_t[::1] rows, Py_ssize_t existing, list columns,
+             const int64_t[:, ::1] values, int64_t unchanged, tuple named, int gone, int placed, int64_t[::1] live,
+             const int64_t[::1] whole, known, count, list sums, list amounts):
+    """Remove the pods of some rows of a table, and put others into ``rows``, of which the first ``existing`` have a pod.
+    None, and nothing is changed, if :func:`add_placed` returned None for some of them. All rows are different.
+
+    ``columns[k][rows] = values[k]`` for one-dimensional columns of integers that ``values`` fit into; where bit ``k`` of ``unchanged`` is 1, column ``k`` has the values
+    already in the existing rows, and is not written there. ``named``: where :data:`ROW_COLUMNS` are among the columns.
+    Removed rows get the state ``gone`` and the source -1. What their texts and those of existing rows used is subtracted
+    from ``live``, by buffer: ``size`` bytes of the buffer ``source`` (negative: none), or if that is 0 ``uid_size``. The
+    pods whose state is ``placed`` count in the sums, see :func:`add_placed`.
+
+    Returns ``(few, more, reclassified)``: those of these buffers of which less than half of ``whole`` is used now, or
+    nothing, ascending; (node, class, sign) of each pod
+    that takes more than is told here; and whether a pod in an existing row has another class than before.
+    """
+    cdef Py_ssize_t i, k, m = rows.shape[0], n = removed.shape[0], wide = len(columns)
+    cdef _Buffers held = _Buffers()
+    cdef c_Column[32] to
+    cdef c_Column[6] own
+    cdef int[6] place
+    if values.shape[0] != wide or values.shape[1] != m or not 0 <= existing <= m or len(named) != 6:
+        raise NativeError("put_rows: shapes do not match")
+    if not -128 <= placed <= 127 or live.shape[0] != whole.shape[0]:
+        raise NativeError("put_rows: no such state, or not one size a buffer")
+    cdef int64_t highest = max(_highest(rows), _highest(removed))
+    for k in range(wide):
+        to[k] = held.take(columns[k], _INTEGERS, 0, _WRITE)
+        if highest >= to[k].size:
+            raise NativeError("put_rows: a row out of bounds")
+    for k in range(6):
+        place[k] = named[k]
+        if not 0 <= place[k] < wide or to[place[k]].width != <size_t>(1 if k == 0 else 4):
+            raise NativeError("put_rows: no such column")
+        own[k] = to[place[k]]
+    for i in range(n + existing):
+        if (<const int32_t*>own[3].data)[removed[i] if i < n else rows[i - n]] >= live.shape[0]:
+            raise NativeError("put_rows: no such buffer")
+    cdef vector[int64_t] before, ordinal, more_before, more_after, few
+    cdef vector[int8_t] state
+    cdef vector[int32_t] class_of, at
+    cdef vector[int64_t] other
+    cdef cbool reclassified = False
+    other.resize(existing)
+    if existing:
+        for k in range(3):
+            c_changes(own[k].data, &values[place[k], 0], own[k].width, &rows[0], existing, <int64_t>1 << k, other.data())
+    before.reserve(n + existing)
+    for i in range(n):
+        before.push_back(removed[i])
+    for i in range(m):
+        if i < existing:
+            if not other[i]:
+                continue
+            reclassified = reclassified or other[i] & 2
+            before.push_back(rows[i])
+        ordinal.push_back(ordinal.size())
+        state.push_back(<int8_t>values[place[0], i])
+        class_of.push_back(<int32_t>values[place[1], i])
+        at.push_back(<int32_t>values[place[2], i])
+    cdef c_Placed old, new
+    old.rows, old.n, old.placed = before.data(), before.size(), placed
+    old.state = <const int8_t*>own[0].data
+    old.class_of, old.at = <const int32_t*>own[1].data, <const int32_t*>own[2].data
+    new.rows, new.n, new.placed = ordinal.data(), ordinal.size(), placed
+    new.state, new.class_of, new.at = state.data(), class_of.data(), at.data()
+    cdef _Sums total = _Sums(known, count, sums, amounts)
+    if not total.fit(old, more_before) or not total.fit(new, more_after):
+        return None
+    more = [(old.at[row], old.class_of[row], -1) for row in more_before]
+    more += [(at[row], class_of[row], 1) for row in more_after]
+    total.add(old, -1)
+    total.add(new, 1)
+    for i in range(n):
+        before[i] = removed[i]
+    before.resize(n)
+    for i in range(existing):
+        before.push_back(rows[i])
+    cdef c_Texts texts
+    if before.size() and live.shape[0]:
+        texts.source, texts.size = <const int32_t*>own[3].data, <const int32_t*>own[4].data
+        texts.uid_size = <const int32_t*>own[5].data
+        c_release(texts, before.data(), before.size(), &live[0], &whole[0], few)
+    for i in range(n):
+        (<int8_t*>own[0].data)[removed[i]] = <int8_t>gone
+        (<int32_t*>own[3].data)[removed[i]] = -1
+    for k in range(wide):
+        if m == 0:
+            break
+        i = existing if unchanged >> k & 1 else 0
+        if i < m:
+            c_scatter(to[k].data, &values[k, i], to[k].width, &rows[i], m - i)
+    return [few[i] for i in range(<Py_ssize_t>few.size())], more, reclassified
+
+
+def have_uids(const int64_t[::1] rows, list buffers, const int32_t[::1] source, const int64_t[::1] offset,
+              const int32_t[::1] uid_offset, const int32_t[::1] uid_size, const unsigned char[::1] data,
+              const int64_t[::1] at, const int64_t[::1] size):
+    """uint8[n]: whether the pods in rows have the UIDs ``data[at[i]:][:size[i]]``, or one of the two has none: 0 no, 1 yes,
+    2 the row's pod is in no buffer (its ``source`` is negative). By row: the buffer ``source``, and where the UID is in it.
+    """
+    cdef Py_ssize_t i, n = rows.shape[0], count = source.shape[0]
     cdef Py_buffer held
-    cdef vector[const char*] texts  # in the buffers, which the list keeps alive
-    if at.shape[0] != n or size.shape[0] != n or other_at.shape[0] != n or other_size.shape[0] != n:
-        raise NativeError("same_texts: shapes do not match")
-    out = np.zeros(n, dtype=np.bool_)
-    cdef uint8_t[::1] to = out.view(np.uint8)
+    cdef int64_t row, begin
+    cdef vector[const char*] texts
+    if at.shape[0] != n or size.shape[0] != n:
+        raise NativeError("have_uids: shapes do not match")
+    if offset.shape[0] != count or uid_offset.shape[0] != count or uid_size.shape[0] != count:
+        raise NativeError("have_uids: columns of different sizes")
+    out = np.ones(n, dtype=np.uint8)
+    cdef uint8_t[::1] to = out
     texts.resize(n)
     for i in range(n):
-        if size[i] != other_size[i]:
+        row = rows[i]
+        if not 0 <= row < count or source[row] >= len(buffers):
+            raise NativeError("have_uids: a row out of bounds")
+        if size[i] <= 0:
             continue
-        if not 0 <= source[i] < len(buffers):
-            raise NativeError("same_texts: no such buffer")
-        PyObject_GetBuffer(buffers[source[i]], &held, PyBUF_SIMPLE)
+        if source[row] < 0:
+            to[i] = 2
+            continue
+        if uid_size[row] <= 0:
+            continue
+        if uid_size[row] != size[i]:
+            to[i] = 0
+            continue
+        begin = offset[row] + uid_offset[row]
+        PyObject_GetBuffer(buffers[source[row]], &held, PyBUF_SIMPLE)
         PyBuffer_Release(&held)
-        if size[i] < 0 or at[i] < 0 or at[i] > held.len - size[i] or other_at[i] < 0 \
-                or other_at[i] > data.shape[0] - size[i]:
-            raise NativeError("same_texts: outside the buffer")
-        texts[i] = <const char*>held.buf + at[i]
+        if begin < 0 or begin > held.len - size[i] or at[i] < 0 or at[i] > data.shape[0] - size[i]:
+            raise NativeError("have_uids: outside the buffer")
+        texts[i] = <const char*>held.buf + begin
         c_prefetch(texts[i])
     for i in range(n):
-        if size[i] == other_size[i]:
-            to[i] = not size[i] or c_same_text(texts[i], <const char*>&data[0] + other_at[i], size[i])
+        if texts[i] != NULL:
+            to[i] = c_same_text(texts[i], <const char*>&data[0] + at[i], size[i])
     return out

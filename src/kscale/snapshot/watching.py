@@ -143,7 +143,7 @@ class Applying:
         self,
         contents: StoredObjects,
         view: memoryview,
-        scanned: ScannedLines | ScannedItems,
+        scanned: ScannedItems,
         deleted: NDArray[np.bool_] | None,
         kind: str = "",
     ) -> None:
@@ -230,19 +230,22 @@ class Applying:
 
 def watch(contents: StoredObjects, view: memoryview, lines: ScannedLines) -> Watched:
     """Apply the events of the lines, in order, and return what they changed."""
-    if len(lines.pods.keys) == len(lines.type) == 1:
-        return _apply_one_pod(contents, lines)
+    if lines.fast is None:
+        return _apply_pods(contents, lines)
     return _Watch(contents, view, lines).run()
 
 
-def _apply_one_pod(contents: StoredObjects, lines: ScannedLines) -> Watched:
-    """Apply a single event of a pod in columns as :class:`_Watch` does: most events of a quiet cluster come alone."""
-    type_, version = int(lines.type[0]), int(lines.pods.column("version")[0])
-    change = contents.pods.put_one(lines.pods, removes=type_ == _DELETED)
+def _apply_pods(contents: StoredObjects, lines: ScannedLines) -> Watched:
+    """Apply events of which all are of pods in columns as :class:`_Watch` does: most chunks have no other line."""
+    types, versions = lines.types, lines.pods.column("version")
+    deletes = types.count(_DELETED)
+    deleted = np.frombuffer(types, dtype=np.uint8) == _DELETED if deletes else None
+    change = contents.pods.put_batch(lines.pods, deleted)
+    version = int(versions.max()) if len(types) > 1 else int(versions[0]) if types else -1
     return Watched(
-        used=lines.used,
-        events=1,
-        only_added=type_ == _ADDED,
+        used=lines.lines.used,
+        events=len(types),
+        only_added=types.count(_ADDED) == len(types),
         changes={"Pod": change} if change else {},
         version=str(version) if version >= 0 else "",
     )
@@ -254,9 +257,9 @@ class _Watch:
     def __init__(self, contents: StoredObjects, view: memoryview, lines: ScannedLines) -> None:
         self._view = view
         self._lines = lines
-        self._types = lines.type.tobytes()
-        deleted = lines.type == _DELETED if self._types.count(_DELETED) else None
-        self._applying = Applying(contents, view, lines, deleted)
+        self._types = lines.types
+        deleted = np.frombuffer(self._types, dtype=np.uint8) == _DELETED
+        self._applying = Applying(contents, view, lines.items(), deleted if deleted.any() else None)
         self._version = ""
         self._list_end = -1  # line of the bookmark that ends a list, whose version is that of the list
         self._synced = False
@@ -273,7 +276,7 @@ class _Watch:
         if len(versions) and (newest := int(versions.max())) >= 0:
             self._note_version(str(newest))
         return Watched(
-            used=lines.used,
+            used=lines.lines.used,
             events=len(self._types) - self._types.count(_NO_EVENT),
             only_added=self._types.count(_ADDED) == len(self._types),
             changes=applying.changes(),
@@ -329,9 +332,9 @@ class _Watch:
 
     def _get_line(self, at: int) -> memoryview:
         """Return the full text of the line number ``at``."""
-        begin = int(self._lines.line[at])
-        end = int(self._lines.line[at + 1]) if at + 1 < len(self._lines.line) else self._lines.used
-        return self._view[begin:end]
+        starts = self._lines.lines.columns()[0]
+        end = int(starts[at + 1]) if at + 1 < len(starts) else self._lines.lines.used
+        return self._view[int(starts[at]) : end]
 
 
 def _explain_no_event(line: memoryview) -> str:

@@ -224,7 +224,7 @@ def test_every_sequence_of_changes_gives_the_same_cluster(steps: list[Any], text
 def test_eagerly_released_rows_are_not_needed(steps: list[Any], texts: Texts) -> None:
     """Rows, numbers and texts that nothing uses are usually given back when there are many."""
     eager = {(store, "_UNUSED_ROWS_ALLOWED"): -1, (store, "_ROWS_PER_STEP"): 2, (store, "_UNUSED_NUMBERS_ALLOWED"): -1,
-             (texts_of_pods, "_SEGMENT"): 1 << 9, (texts_of_pods, "_LARGE"): 1 << 9}  # fmt: skip
+             (texts_of_pods, "_SEGMENT"): 1 << 11}  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         for (module, name), value in eager.items():
             patch.setattr(module, name, value)
@@ -539,7 +539,6 @@ def test_lines_that_come_alone_after_snapshots() -> None:
 def test_pods_without_text_and_uid_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such pods use no bytes of the texts' buffers, which are released and reused meanwhile."""
     monkeypatch.setattr(texts_of_pods, "_SEGMENT", 1 << 12)
-    monkeypatch.setattr(texts_of_pods, "_LARGE", 1 << 10)
     cluster, random = Cluster(texts="pending"), Random(1)
     texts, present = cluster._contents.pods.table.texts, dict[str, str]()
     for version in range(0, 3000, 20):

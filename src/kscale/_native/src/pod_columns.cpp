@@ -109,4 +109,45 @@ void write_pods(const NotedPods& pods, const PodLooks* looks, const std::uint8_t
   }
 }
 
+void take_columns(const std::int64_t* columns, std::size_t n, const std::int64_t* which, std::size_t m,
+                  const std::int32_t* from, std::size_t count, std::int64_t* out) {
+  for (std::size_t c = 0; c < count; ++c, out += m) {
+    if (from[c] < 0) {
+      std::fill(out, out + m, 0);
+      continue;
+    }
+    const std::int64_t* column = columns + static_cast<std::size_t>(from[c]) * n;
+    for (std::size_t i = 0; i < m; ++i) out[i] = column[which[i]];
+  }
+}
+
+void write_table(const TableColumns& of, const std::int64_t* which, std::size_t m, const std::int32_t* node,
+                 std::int64_t first_stamp, bool seen, std::int64_t* values) {
+  const auto column = [=](std::int32_t number) { return values + static_cast<std::size_t>(number) * m; };
+  std::int64_t *at = column(of.at), *stamp = column(of.stamp);
+  for (std::size_t i = 0; i < m; ++i) at[i] = node[which[i]];
+  for (std::size_t i = 0; i < m; ++i) stamp[i] = first_stamp + static_cast<std::int64_t>(i);
+  std::fill_n(column(of.seen), m, seen);
+}
+
+void choose_texts(const TableColumns& of, std::size_t m, bool all, std::int64_t finished, const std::int64_t* values,
+                  std::uint8_t* keep) {
+  const std::int64_t* bound = values + static_cast<std::size_t>(of.bound) * m;
+  const std::int64_t* state = values + static_cast<std::size_t>(of.state) * m;
+  for (std::size_t i = 0; i < m; ++i) keep[i] = all || (bound[i] == 0 && state[i] != finished);
+}
+
+void write_texts(const TableColumns& of, std::size_t m, std::int64_t source, std::int64_t begin,
+                 const std::int64_t* places, std::int64_t* values) {
+  const auto column = [=](std::int32_t number) { return values + static_cast<std::size_t>(number) * m; };
+  const std::int64_t *at = places, *size = places + m, *mark = places + 2 * m;
+  std::fill_n(column(of.source), m, source);
+  std::copy(size, size + m, column(of.size));
+  std::int64_t *offset = column(of.offset), *uid_offset = column(of.uid_offset);
+  for (std::size_t i = 0; i < m; ++i) {
+    offset[i] = at[i] + begin;
+    uid_offset[i] = mark[i] - at[i];
+  }
+}
+
 }  // namespace kscale

@@ -150,6 +150,10 @@ def _encode_contents(pod: Pod, raw: object, placed: bool) -> bytes:
         return b""
 
 
+_NOT_NUMBERED: Final = -2  # of a name
+_NO_NUMBERS: Final = np.full(1, -1, np.int32)
+
+
 class NodeNumbers:
     """Node names, numbered in order of first appearance in the growing list ``names``."""
 
@@ -185,16 +189,15 @@ class NodeNumbers:
 
         ``names`` are those of a batch, and may have grown since the last call.
         """
-        known = self._batch[1] if self._batch is not None and self._batch[0] is names else np.zeros(0, np.int32)
-        if len(known) <= len(names):
-            longer = np.full(len(names) + 1, -1, np.int32)  # -1 (no node) indexes the last entry
-            longer[: len(known)] = known
-            known = longer
-            self._batch = names, known
-        numbers = known
+        numbers = self._batch[1] if self._batch is not None and self._batch[0] is names else _NO_NUMBERS
+        if len(numbers) <= len(names):
+            longer = np.full(len(names) + 1, _NOT_NUMBERED, np.int32)
+            longer[: len(numbers) - 1], longer[-1] = numbers[:-1], -1  # -1 (no node) indexes the last entry
+            numbers = longer
+            self._batch = names, numbers
         result: NDArray[np.int32] = numbers[which]
-        if (result < 0).any() and len(fresh := which[(result < 0) & (which >= 0)]):
-            for i in distinct(fresh).tolist():
+        if len(result) and result.min() == _NOT_NUMBERED:
+            for i in distinct(which[result == _NOT_NUMBERED]).tolist():
                 numbers[i] = self.number(names[i])
             result = numbers[which]
         return result
@@ -266,32 +269,42 @@ class PlacedSums:
         if not len(rows):
             return
         self.extend_to(len(table.nodes))
-        classes = table.interner.classes
+        classes, columns = table.interner.classes, table.columns
         more = self._add(table, rows, sign)
         if more is None:
-            class_of = table.columns["class_of"][rows[table.columns["state"][rows] == PLACED]]
-            self._learn(classes, class_of)
+            self.learn(classes, columns["class_of"][rows[columns["state"][rows] == PLACED]])
             more = self._add(table, rows, sign)
             assert more is not None  # all amounts have been added before
-        for row in more:
-            at = table.columns["at"][row]
-            for name, amount in classes[table.columns["class_of"][row]].occupancy.items():
+        self.add_others(classes, [(int(columns["at"][row]), int(columns["class_of"][row]), sign) for row in more])
+
+    def add_others(self, classes: Sequence[PodClass], pods: Iterable[tuple[int, int, int]]) -> None:
+        """Add the amounts of resources that are not :data:`FIXED_RESOURCES`; ``pods``: (node, class, sign) of each."""
+        for at, class_of, sign in pods:
+            for name, amount in classes[class_of].occupancy.items():
                 if name not in FIXED_RESOURCES:
                     sums = self._used.add(name, np.int64)
                     sums[at] = wrap(int(sums[at]) + sign * amount)
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """Return the last arguments of ``add_placed`` and ``put_rows`` in :mod:`kscale._native._names`."""
+        amounts = self._amounts.arrays
+        return (
+            amounts["known"], self.count, [self.used.get(name) for name in FIXED_RESOURCES],
+            [amounts[name] for name in FIXED_RESOURCES],
+        )  # fmt: skip
 
     def _add(self, table: PodTable, rows: NDArray[np.int64], sign: int) -> list[int] | None:
         """Add the amounts of the pods in ``rows`` to the sums of their nodes, times ``sign``.
 
         Returns the rows that have resources besides the usual ones; None if the amounts of a class are unknown.
         """
-        columns, amounts = table.columns, self._amounts.arrays
+        columns = table.columns
         return _names.add_placed(
-            rows, columns["state"], PLACED, columns["class_of"], columns["at"], sign, amounts["known"], self.count,
-            [self.used.get(name) for name in FIXED_RESOURCES], [amounts[name] for name in FIXED_RESOURCES],
-        )  # fmt: skip
+            rows, columns["state"], PLACED, columns["class_of"], columns["at"], sign, *self.arguments
+        )
 
-    def _learn(self, classes: Sequence[PodClass], numbers: NDArray[np.int32]) -> None:
+    def learn(self, classes: Sequence[PodClass], numbers: NDArray[np.int32]) -> None:
         """Store the amounts of those classes that are not known yet, and add sums for their resources."""
         self._amounts.extend_to(len(classes))
         amounts = self._amounts.arrays
@@ -353,16 +366,25 @@ def _fold_repeated(
     for i in repeated.tolist():
         places.setdefault(batch.keys[i], []).append(i)
     folds = [_fold(table, batch, deleted, int(plan.row_of[of[0]]), of, anew=anew) for of in places.values()]
+    removed = [row for row, _, _, went in folds if went]
     replaced = [(row, i) for row, i, at, _ in folds if i >= 0 > at]
-    fresh = plan.fresh.tolist()
     appended = [(at, i) for _, i, at, _ in folds if i >= 0 and at >= 0]
+    fresh = plan.fresh
+    if appended:
+        order = sorted([*zip(fresh.tolist(), fresh.tolist(), strict=True), *appended])
+        fresh = np.array([i for _, i in order], dtype=np.int64)
     return BatchPlan(
-        np.append(plan.removed, [row for row, _, _, went in folds if went]).astype(np.int64),
-        np.append(plan.rows, [row for row, _ in replaced]).astype(np.int64),
-        np.append(plan.of_rows, [i for _, i in replaced]).astype(np.int64),
-        np.array([i for _, i in sorted([*zip(fresh, fresh, strict=True), *appended])], dtype=np.int64),
+        _extended(plan.removed, removed),
+        _extended(plan.rows, [row for row, _ in replaced]),
+        _extended(plan.of_rows, [i for _, i in replaced]),
+        fresh,
         plan.row_of,
     )
+
+
+def _extended(numbers: NDArray[np.int64], more: list[int]) -> NDArray[np.int64]:
+    """Return the numbers with more at the end."""
+    return np.concatenate([numbers, np.array(more, dtype=np.int64)]) if more else numbers
 
 
 def _fold(
@@ -403,12 +425,20 @@ _OF_BATCH: Final = [
 ]
 """Which column of a batch each of the table's is; some of them follow from several."""
 
+_SOURCES: Final = np.array(
+    [_projection.POD_COLUMNS.index(name) if name in _projection.POD_COLUMNS else -1 for name in POD_COLUMNS], np.int32
+)
+"""The same for :func:`kscale._native._projection.table_values`, -1 for columns that follow from several."""
+_TABLE_COLUMNS: Final = tuple(COLUMN[name] for name in _projection.TABLE_COLUMNS)
+_ROW_COLUMNS: Final = tuple(COLUMN[name] for name in _names.ROW_COLUMNS)
+_NO_ROWS: Final = np.zeros(0, dtype=np.int64)
+_NO_VALUES: Final = np.zeros((len(POD_COLUMNS), 0), dtype=np.int64)
+
 _NODE_OF: Final = _projection.POD_COLUMNS.index("node_of")
 _KEEP: Final = np.ones(1, dtype=np.uint8)
 
 _COUNTED: Final = ("state", "class_of", "at")
 """Columns that the sums of nodes follow from."""
-_COUNTED_CHANGES: Final = sum(1 << COLUMN[name] for name in _COUNTED)
 
 _NEW_ROW: Final = dict.fromkeys(POD_COLUMNS, 0)
 
@@ -635,15 +665,45 @@ class PodStore:
         self.sums.change(self.table, np.array([row]), 1)
         return row
 
-    def _write_rows(self, rows: NDArray[np.int64], keys: list[str], values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Put rows as :meth:`PodTable.put` does, and update the sums where they change."""
-        changes = _names.changes(rows, [*self.table.columns.values()], values)
-        counted = rows[(changes & _COUNTED_CHANGES) != 0]
-        self.sums.change(self.table, counted, -1)
-        put = self.table.put(rows, keys, values, changes)
-        fresh = put[len(rows) :]
-        self._index.add(keys, fresh)
-        self.sums.change(self.table, np.concatenate([counted, fresh]) if len(counted) else fresh, 1)
+    def _write_rows(
+        self,
+        rows: NDArray[np.int64],
+        keys: list[str],
+        values: NDArray[np.int64],
+        removed: NDArray[np.int64] = _NO_ROWS,
+    ) -> NDArray[np.int64]:
+        """Remove the pods of the rows ``removed``, replace those of ``rows``, and add new rows for ``keys``.
+
+        ``values`` are those of ``rows`` and then of ``keys`` as in :meth:`PodTable.prepare`. Returns the rows of these
+        pods in this order. Updates the sums and the index.
+        """
+        table, sums = self.table, self.sums
+        if len(removed):
+            names = table.keys
+            self._index.remove([names[row] for row in removed.tolist()], removed)
+        sums.extend_to(len(table.nodes))
+        put, unchanged = table.prepare(rows, keys, values, removed)
+
+        def write() -> tuple[list[int], list[tuple[int, int, int]], bool] | None:
+            """Change the columns and the sums; None if the amounts of a class are unknown."""
+            return _names.put_rows(
+                removed, put, len(rows), [*table.columns.values()], values, unchanged, _ROW_COLUMNS, REMOVED, PLACED,
+                *table.texts.usage, *sums.arguments,
+            )  # fmt: skip
+
+        result = write()
+        if result is None:
+            class_of, state, before = table.columns["class_of"], table.columns["state"], np.append(rows, removed)
+            now = values[COLUMN["class_of"]][values[COLUMN["state"]] == PLACED]
+            classes = np.append(class_of[before[state[before] == PLACED]], now.astype(np.int32))
+            sums.learn(self.interner.classes, classes)
+            result = write()
+            assert result is not None  # all amounts have been added before
+        sparse, others, reclassified = result
+        sums.add_others(self.interner.classes, others)
+        table.finish(sparse, reclassified or len(removed) > 0)
+        if keys:
+            self._index.add(keys, put[len(rows) :])
         return put
 
     def remove(self, key: str, uid: str = "") -> bool:
@@ -715,13 +775,10 @@ class PodStore:
         if self._listing:
             exists = plan.row_of >= 0
             self.table.see(plan.row_of[exists if deleted is None else exists & ~deleted], True)
-        if len(plan.removed):
-            self._remove_rows(plan.removed)
-        if len(plan.rows) or len(plan.fresh):
-            if not all_fresh:
-                columns = batch.columns.take(np.concatenate([plan.of_rows, plan.fresh]), axis=1)
-                batch = msgspec.structs.replace(batch, keys=[*change.modified, *change.added], columns=columns)
-            self._write_rows(plan.rows, change.added, self._values(batch, refer=refer))
+        if change:
+            which = plan.fresh if all_fresh else np.concatenate([plan.of_rows, plan.fresh])
+            values = self._values(batch, which, refer=refer)
+            self._write_rows(plan.rows, change.added, values, plan.removed)
         return change
 
     def put_one(self, batch: PodBatch, *, removes: bool, anew: bool = False) -> ChangedKeys:
@@ -757,34 +814,26 @@ class PodStore:
         self._write_row(row, key, values)
         return ChangedKeys(modified=[key]) if row >= 0 else ChangedKeys(added=[key])
 
-    def _values(self, batch: PodBatch, *, refer: bool) -> NDArray[np.int64]:
-        """Return the values of the pod table's columns for a batch, one row each, and store the batch's texts.
+    def _values(self, batch: PodBatch, which: NDArray[np.int64], *, refer: bool) -> NDArray[np.int64]:
+        """Return the values of the pod table's columns for the pods ``which`` of a batch, and store their texts.
 
-        With ``refer``, texts are referred to instead of copied.
+        With ``refer``, texts are referred to instead of copied, if this store keeps all.
         """
-        values: NDArray[np.int64] = batch.columns[_OF_BATCH]
-        values[COLUMN["stamp"]] = self.table.next_stamps(len(batch))
-        values[COLUMN["at"]] = self.nodes.get_batch_numbers(batch.nodes, batch.column("node_of"))
-        values[COLUMN["seen"]] = self._listing
-        values[COLUMN["contents"]] = 0
-        texts = self.table.texts
-        if self.texts == "all" and refer:
-            refer_to_batch(texts, batch, values)
-        else:
-            settled = (batch.column("bound") != 0) | (batch.column("state") == FINISHED)
-            keep = ~settled if self.texts == "pending" else np.ones_like(settled)
-            source, begin, (offset, size, mark) = copy_batch(texts, batch, keep.view(np.uint8))
-            values[COLUMN["source"]], values[COLUMN["offset"]] = source, offset + begin
-            values[COLUMN["size"]], values[COLUMN["uid_offset"]] = size, mark - offset
-        self.table.buffers = texts.buffers
+        table = self.table
+        refer = refer and self.texts == "all"
+        values = _projection.table_values(
+            batch.view, batch.columns, which, _SOURCES, _TABLE_COLUMNS,
+            self.nodes.get_batch_numbers(batch.nodes, batch.column("node_of")), table.reserve_stamps(len(which)),
+            self._listing, None if refer else table.texts, self.texts == "all", FINISHED,
+        )  # fmt: skip
+        if refer:
+            refer_to_batch(table.texts, batch.pick(which), values)
+        table.buffers = table.texts.buffers
         return values
 
     def _remove_rows(self, rows: NDArray[np.int64]) -> None:
         """Remove the pods in the given rows."""
-        names = self.table.keys
-        self._index.remove([names[row] for row in rows.tolist()], rows)
-        self.sums.change(self.table, rows, -1)
-        self.table.drop(rows)
+        self._write_rows(_NO_ROWS, [], _NO_VALUES, rows)
 
     # -- lifetimes ---------------------------------------------------------------------------------------------------
 

@@ -194,18 +194,16 @@ def have_uids(
 
     True also if the row's pod or the text has no UID.
     """
-    source, uid_size = table.columns["source"][rows], table.columns["uid_size"][rows].astype(np.int64)
-    begin = table.columns["offset"][rows] + table.columns["uid_offset"][rows]
-    inside = source >= 0
-    fits = (size <= 0) | (inside & (uid_size <= 0))
-    which = np.flatnonzero(inside & ~fits)
-    fits[which] = _names.same_texts(
-        table.buffers, source[which], begin[which], uid_size[which], view, at[which], size[which]
-    )
-    for i in np.flatnonzero(~inside & ~fits).tolist():
+    columns = table.columns
+    fits = _names.have_uids(
+        rows, table.buffers, columns["source"], columns["offset"], columns["uid_offset"], columns["uid_size"], view,
+        at, size,
+    )  # fmt: skip
+    for i in np.flatnonzero(fits == _IN_NO_BUFFER).tolist() if table.records else ():
         uid = uid_text(table, int(rows[i]))
         fits[i] = not uid or uid == bytes(view[int(at[i]) : int(at[i] + size[i])])
-    return fits
+    have: NDArray[np.bool_] = fits != 0
+    return have
 
 
 def uids_of(table: PodTable, rows: NDArray[np.int64]) -> list[str]:
@@ -230,17 +228,18 @@ def uids_of(table: PodTable, rows: NDArray[np.int64]) -> list[str]:
     return uids
 
 
+_IN_NO_BUFFER: Final = 2  # from have_uids of kscale._native._names
 NO_TEXT: Final = memoryview(b"")
-_SEGMENT: Final = 1 << 20  # size in bytes of a buffer for several texts
-_LARGE: Final = _SEGMENT // 4  # a block of this size is a segment by itself
+_SEGMENT: Final = 1 << 20  # size in bytes of a buffer for several texts; more in a large store
+_LARGEST_SEGMENT: Final = 1 << 23  # NumPy requests huge pages for it: few page faults
 
 
 class TextStore:
     """Buffers by number, and how many bytes of each are in use by rows.
 
-    Unused buffers are dropped. :meth:`release` returns segments of which rows use less than half, so that their texts
-    can be copied elsewhere. A frozen store's list of buffers does not change: numbers that became free are reused in
-    another list.
+    Unused buffers are dropped. :meth:`release_unused` returns segments of which rows use less than half, so that their
+    texts can be copied elsewhere. A frozen store's list of buffers does not change: numbers that became free are reused
+    in another list.
     """
 
     __slots__ = ("_fill", "_free", "_live", "_open", "_reserved", "_shared", "_whole", "buffers")
@@ -300,14 +299,15 @@ class TextStore:
 
     def reserve(self, size: int) -> memoryview:
         """Return ``size`` bytes of memory to write texts into. Call :meth:`fill` afterwards."""
-        if size >= _LARGE:
-            self._reserved = self._add_buffer(np.empty(size, dtype=np.uint8).data), 0
-            return self.buffers[self._reserved[0]]
-        if self._open < 0 or self._fill + size > _SEGMENT:
+        if self._open < 0 or self._fill + size > len(self.buffers[self._open]):
+            segment = max(_SEGMENT, min(sum(self._live) // 8, _LARGEST_SEGMENT))
+            if size >= segment // 4:  # such a block is a segment by itself
+                self._reserved = self._add_buffer(np.empty(size, dtype=np.uint8).data), 0
+                return self.buffers[self._reserved[0]]
             full, self._open = self._open, -1
             if full >= 0 and not self._live[full]:
                 self._release_buffer(full)
-            self._open, self._fill = self._add_buffer(memoryview(bytearray(_SEGMENT))), 0
+            self._open, self._fill = self._add_buffer(np.empty(segment, dtype=np.uint8).data), 0
         self._reserved = self._open, self._fill
         return self.buffers[self._open][self._fill : self._fill + size]
 
@@ -322,26 +322,23 @@ class TextStore:
         self._use(number, size)
         return number, begin
 
-    def release(self, columns: Mapping[str, NDArray[Any]], rows: NDArray[np.int64]) -> list[int]:
-        """Subtract the bytes of the rows' texts from their buffers.
-
-        ``columns`` are those of the table. Returns those of the buffers in memory of which rows now use less than half,
-        in ascending order.
-        """
-        unused = _names.release_texts(
-            rows, columns["source"], columns["size"], columns["uid_size"], self._live, self._whole
-        )
-        return self._release_unused(unused)
+    @property
+    def usage(self) -> tuple[array[int], array[int]]:
+        """Return by buffer the bytes that rows use, which native code may reduce, and the bytes that were ever used."""
+        return self._live, self._whole
 
     def release_one(self, number: int, size: int) -> list[int]:
-        """Subtract bytes from a buffer as :meth:`release` does; a negative number stands for no buffer."""
+        """Subtract bytes from a buffer, unless its number is negative, and return :meth:`release_unused` of it."""
         if number < 0 or not size:
             return []
         self._live[number] -= size
-        return self._release_unused([number] if 2 * self._live[number] < max(self._whole[number], 1) else [])
+        return self.release_unused([number] if 2 * self._live[number] < max(self._whole[number], 1) else [])
 
-    def _release_unused(self, numbers: list[int]) -> list[int]:
-        """Release those of the buffers that rows do not use; return the others, if they are in memory."""
+    def release_unused(self, numbers: list[int]) -> list[int]:
+        """Release those of the buffers that rows do not use; return the others, if they are in memory.
+
+        ``numbers``: buffers of which rows use less than half, ascending.
+        """
         few = []
         for number in numbers:
             if number == self._open:
@@ -579,7 +576,7 @@ class PodTable:
 
     def _write(self, row: int, values: list[int], unchanged: Collection[str]) -> None:
         """Fill a row with values in the order of the columns, and a new stamp, except for ``unchanged`` columns."""
-        values[COLUMN["stamp"]] = self._next_stamp(1)
+        values[COLUMN["stamp"]] = self.reserve_stamps(1)
         for (name, column), value in zip(self.columns.items(), values, strict=True):
             if name not in unchanged:
                 column[row] = value
@@ -593,10 +590,10 @@ class PodTable:
 
     def next_stamps(self, count: int) -> NDArray[np.int64]:
         """Return ``count`` unused stamps: int64[count]."""
-        first = self._next_stamp(count)
+        first = self.reserve_stamps(count)
         return np.arange(first, first + count)
 
-    def _next_stamp(self, count: int) -> int:
+    def reserve_stamps(self, count: int) -> int:
         """Return the first of ``count`` consecutive unused stamps."""
         first = self.memo.stamps
         self.memo.stamps = first + count
@@ -624,62 +621,56 @@ class PodTable:
             self.keys = keys
         return np.arange(first, size)
 
-    def put(
-        self, rows: NDArray[np.int64], keys: Sequence[str], values: NDArray[np.int64], changes: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Replace the pods of existing rows, then add new rows with the given keys; return all these rows.
+    def prepare(
+        self, rows: NDArray[np.int64], keys: Sequence[str], values: NDArray[np.int64], removed: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], int]:
+        """Prepare the columns for :func:`kscale._native._names.put_rows`; call :meth:`finish` after it.
 
-        ``values`` has the columns of :data:`~kscale.snapshot.pods.table.POD_COLUMNS`, one entry per pod, with stamps
-        from :meth:`next_stamps`. ``changes`` int64[n]: which columns change in the existing rows, a bit each.
+        Parameters
+        ----------
+        rows : int64[k]
+            Existing rows whose pods are replaced.
+        keys : sequence of str
+            Keys of new rows.
+        values : int64[columns, n]
+            Values of :data:`POD_COLUMNS` for ``rows`` and then the new rows, with stamps from :meth:`next_stamps`.
+        removed : int64[r]
+            Existing rows whose pods are removed, none of ``rows``.
+
+        Returns
+        -------
+        rows : int64[n]
+            ``rows``, and then the new rows, which are zeros.
+        unchanged : int
+            Columns that a frozen table shares, a bit each: the values of ``rows`` equal those in the columns.
         """
-        existing = len(rows)
-        if existing:
-            all_changes = int(np.bitwise_or.reduce(changes))
-            self._own_what_changes(existing, all_changes)
-            self._release_rows(rows)
-            if all_changes >> COLUMN["class_of"] & 1:
-                self.population = object()
-        if len(keys):
-            rows = np.concatenate([rows, self._grow(keys)])
-        columns = [*self.columns.values()]
-        if existing and self._shared:
-            mine = [number for number, name in enumerate(self.columns) if name not in self._shared]
-            changed = np.ascontiguousarray(values[mine, :existing])
-            _names.scatter(rows[:existing], [columns[number] for number in mine], changed)
-            _names.scatter(rows[existing:], columns, np.ascontiguousarray(values[:, existing:]))
-        else:
-            _names.scatter(rows, columns, values)
-        return rows
-
-    def drop(self, rows: NDArray[np.int64]) -> None:
-        """Mark rows as removed, and release their records and texts."""
-        self._own(("state", "source"))
-        self._release_rows(rows)
-        self.population = object()
-        self.columns["state"][rows] = REMOVED
-        self.columns["source"][rows] = -1
-        self.dropped += len(rows)
-
-    def _release_rows(self, rows: NDArray[np.int64]) -> None:
-        """Release what the table stores, outside its columns, about pods that are being replaced or deleted.
-
-        Drops the records and the resource versions of the rows, and subtracts the bytes of their JSON texts from the
-        buffers. The rows and their columns stay. The texts of other pods may move to another buffer.
-        """
-        if len(rows) == 1:
-            self._release_row(int(rows[0]))
-            return
+        if len(rows) and self._shared:
+            changes = _names.changes(rows, [*self.columns.values()], values)
+            self._own_what_changes(len(rows), int(np.bitwise_or.reduce(changes)))
+        if len(removed):
+            self._own(("state", "source"))
+            self.dropped += len(removed)
         if self.records or self.versions:
-            for row in rows.tolist():
+            for row in (*rows.tolist(), *removed.tolist()):
                 self.records.pop(row)
                 self.versions.pop(row, None)
-        self._move_texts(self.texts.release(self.columns, rows), rows)
+        unchanged = sum(1 << COLUMN[name] for name in self._shared)
+        return np.concatenate([rows, self._grow(keys)]) if len(keys) else rows, unchanged
+
+    def finish(self, sparse: list[int], changed: bool) -> None:
+        """Finish a change by :func:`kscale._native._names.put_rows`.
+
+        ``sparse``: numbers of text buffers of which rows use less than half; ``changed``: whether pods were removed or
+        changed their class.
+        """
+        if changed:
+            self.population = object()
+        self._move_texts(self.texts.release_unused(sparse))
 
     def _release_row(self, row: int) -> None:
         """Release what the table stores, outside its columns, about one pod that is being replaced or deleted.
 
         Drops the record and the resource version of the row, and subtracts the bytes of its JSON text from the buffer.
-        :meth:`_release_rows` does this for several rows; for one row, reading single entries is faster.
         """
         if self.records or self.versions:
             self.records.pop(row)
@@ -688,13 +679,14 @@ class PodTable:
         used = int(columns["size"][row]) or int(columns["uid_size"][row])
         self._move_texts(self.texts.release_one(int(columns["source"][row]), used), row)
 
-    def _move_texts(self, numbers: list[int], going: int | NDArray[np.int64]) -> None:
-        """Copy the texts of the buffers with these ``numbers`` elsewhere, except those of rows in ``going``."""
+    def _move_texts(self, numbers: list[int], going: int | None = None) -> None:
+        """Copy the texts of the buffers with these ``numbers`` elsewhere, except that of the row ``going``."""
         for number in numbers:
             self._own(("source", "offset", "uid_offset"))
             columns = self.columns
             using = columns["source"] == number
-            using[going] = False
+            if going is not None:
+                using[going] = False
             rows = np.flatnonzero(using)
             copied = copy_rows(self.texts.buffers[number], columns, rows, self.texts.reserve)
             into, begin = self.texts.fill(copied.used)

@@ -356,18 +356,20 @@ def _one_ahead(read: Callable[[int], T], numbers: Iterable[int]) -> Iterator[T]:
 class ScannedLines(msgspec.Struct, frozen=True, eq=False):
     """Lines of a watch, one entry each.
 
-    ``type`` int8[n] is 0 to 4 for ADDED, MODIFIED, DELETED, BOOKMARK and ERROR, and -1 for other lines; ``line``: start
-    of the line; ``begin``, ``size``: the event's object; ``pods`` has those marked as ``fast``, in order. ``used``:
-    bytes of the text, without an incomplete line at its end.
+    ``types``: a byte each, 0 to 4 for ADDED, MODIFIED, DELETED, BOOKMARK and ERROR, 5 for other events, and 255 for
+    lines that are no event; ``pods`` has the events' objects that are marked as ``fast`` (None: all of them), in order.
     """
 
-    used: int
-    type: NDArray[np.int8]
-    line: NDArray[np.int64]
-    begin: NDArray[np.int64]
-    size: NDArray[np.int64]
-    fast: NDArray[np.bool_]
+    types: bytes
+    fast: NDArray[np.bool_] | None
     pods: PodBatch
+    lines: _projection.Lines
+
+    def items(self) -> ScannedItems:
+        """Return the events' objects, or the lines that are no event."""
+        _, begin, size, *_ = self.lines.columns()
+        fast = np.ones(len(begin), dtype=np.bool_) if self.fast is None else self.fast
+        return ScannedItems(0, begin, size, fast, self.pods)
 
 
 class PodReader:
@@ -424,9 +426,27 @@ class PodReader:
 
         Only keys, UIDs and versions of deleted pods are read.
         """
-        used, types, line, begin, size, combined, at, length = self._projector.lines(view, self.threads, kind=_KIND)
-        fast, pods = self._pods(_ScannedText(view, "", "", False, 0, begin, size, combined, at, length))
-        return ScannedLines(used, types, line, begin, size, fast, pods)
+        lines = self._projector.lines(view, self.threads, kind=_KIND)
+        read = self._read_lines(lines)
+        if read is None:
+            *_, combined, _, length = lines.columns()
+            _learn(self.classes, combined, (length[_NODE] > 0) | (length[_NOMINATED] > 0))
+            read = self._read_lines(lines)
+            assert read is not None  # all of their texts are known by now
+        fast, keys, columns, odd = read
+        batch = PodBatch(view, "", "", keys, self._nodes.strings, columns)
+        if odd:
+            _, begin, size, combined, at, length = lines.columns()
+            scanned = _ScannedText(view, "", "", False, 0, begin, size, combined, at, length)
+            fast = np.ones(len(begin), dtype=np.bool_) if fast is None else fast
+            batch = self._read_unusual_times(scanned, fast, batch, odd)
+        return ScannedLines(lines.types, fast, batch, lines)
+
+    def _read_lines(
+        self, lines: _projection.Lines
+    ) -> tuple[NDArray[np.bool_] | None, list[str], NDArray[np.int64], list[tuple[int, int]]] | None:
+        """Return pods of watch events as :meth:`_read` does; None instead of the first item if all are in columns."""
+        return lines.pods(self.classes.values, (PLACED, FINISHED), DEFAULT_NAMESPACE, self._nodes)
 
     def _pods(self, scanned: _ScannedText) -> tuple[NDArray[np.bool_], PodBatch]:
         """Return (bool by item: whether it is a pod that can be read as columns, the batch of these pods)."""
@@ -438,9 +458,8 @@ class PodReader:
             assert read is not None  # all of their texts are known by now
         fast, keys, columns, odd = read
         batch = PodBatch(scanned.view, scanned.source, scanned.place, keys, self._nodes.strings, columns)
-        if odd and (damaged := {i for i, slot in odd if not self._read_unusual_time(scanned, batch, i, slot)}):
-            fast[np.flatnonzero(fast)[sorted(damaged)]] = False
-            batch = batch.pick(np.array([i for i in range(len(batch)) if i not in damaged], dtype=np.int64))
+        if odd:
+            batch = self._read_unusual_times(scanned, fast, batch, odd)
         batch.column("node_of")[:] = self._nodes.number(
             scanned.view, batch.column("node_at"), batch.column("node_size")
         )
@@ -457,6 +476,19 @@ class PodReader:
             scanned.view, scanned.listed, scanned.first, scanned.begin, scanned.size, scanned.combined, scanned.at,
             scanned.length, self.classes.values, (PLACED, FINISHED), DEFAULT_NAMESPACE,
         )  # fmt: skip
+
+    def _read_unusual_times(
+        self, scanned: _ScannedText, fast: NDArray[np.bool_], batch: PodBatch, odd: list[tuple[int, int]]
+    ) -> PodBatch:
+        """Read times that are not written as API servers do, given as (pod, slot) each.
+
+        Returns the batch without the pods that have an invalid time, which are no longer marked in ``fast``.
+        """
+        damaged = {i for i, slot in odd if not self._read_unusual_time(scanned, batch, i, slot)}
+        if not damaged:
+            return batch
+        fast[np.flatnonzero(fast)[sorted(damaged)]] = False
+        return batch.pick(np.array([i for i in range(len(batch)) if i not in damaged], dtype=np.int64))
 
     def _read_unusual_time(self, scanned: _ScannedText, batch: PodBatch, i: int, slot: int) -> bool:
         """Read a time that is not written as API servers do into its column; return whether it is valid."""

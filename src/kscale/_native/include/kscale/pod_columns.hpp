@@ -71,4 +71,24 @@ void write_pods(const NotedPods& pods, const PodLooks* looks, const std::uint8_t
                 std::int64_t first, PlacedStates states, std::int64_t* out,
                 std::vector<std::pair<std::int64_t, std::int64_t>>& odd);
 
+// Entries of columns, of `n` pods each, at the pods `which`, as the columns of a table: out[c * m + i] is entry `which[i]`
+// of column `from[c]`, 0 where that is negative.
+void take_columns(const std::int64_t* columns, std::size_t n, const std::int64_t* which, std::size_t m,
+                  const std::int32_t* from, std::size_t count, std::int64_t* out);
+
+// Columns of a table that do not come from one column of pods.
+struct TableColumns {
+  std::int32_t at, stamp, seen, source, offset, size, uid_offset, bound, state;
+};
+
+// Writes those of `m` pods whose values have their other columns: `node[i]` is the node of pod `which[i]`.
+void write_table(const TableColumns& of, const std::int64_t* which, std::size_t m, const std::int32_t* node,
+                 std::int64_t first_stamp, bool seen, std::int64_t* values);
+// Which of `m` pods keep their text: all, or those that are not bound and not in the state `finished`.
+void choose_texts(const TableColumns& of, std::size_t m, bool all, std::int64_t finished, const std::int64_t* values,
+                  std::uint8_t* keep);
+// Writes where the texts are: `places` [3 * m] as `copy_texts` writes them, from `begin` on in the buffer `source`.
+void write_texts(const TableColumns& of, std::size_t m, std::int64_t source, std::int64_t begin,
+                 const std::int64_t* places, std::int64_t* values);
+
 }  // namespace kscale
