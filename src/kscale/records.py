@@ -301,7 +301,7 @@ def _collect_json_names(info: Any, result: dict[str, dict[str, str]]) -> None:
         if info.cls.__name__ in result:
             return
         result[info.cls.__name__] = {field.name: field.encode_name for field in info.fields}
-        parts = [field.type for field in info.fields]
+        parts: list[Any] = [field.type for field in info.fields]
     else:
         parts = [getattr(info, name, None) for name in ("item_type", "key_type", "value_type")]
         parts += [*getattr(info, "item_types", ()), *getattr(info, "types", ())]
