@@ -215,9 +215,11 @@ def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
-    no_color: Annotated[bool, typer.Option("--no-color", help="No colour; NO_COLOR=1 does the same.")] = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say more on stderr.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing on stderr except errors.")] = False,
+    no_color: Annotated[
+        bool, typer.Option("--no-color", help="Print no colours. The environment variable NO_COLOR=1 does the same.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Print more to stderr.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print only errors to stderr.")] = False,
 ) -> None:
     """Kubernetes autoscaling decisions from a dump: the same answers as upstream, explained, with no cluster."""
 

@@ -151,7 +151,7 @@ class AutoscalerFlags(ProcessFlags):
         Configuration file of the cloud provider. aws: endpoints (ServiceOverride); externalgrpc: settings;
         clusterapi: kubeconfig of the management cluster; static: node groups.
     static_sizes : FILE
-        static: file to which the sizes that groups shall have are written, for the program that makes machines.
+        static: file to which the target sizes of the groups are written, for the program that creates machines.
     clusterapi_cloud_config_authoritative
         Use the cluster of this pod as the management cluster if --cloud-config is not set.
     node_group_auto_discovery : CLOUD:KEY=VALUE,...
@@ -169,7 +169,7 @@ class AutoscalerFlags(ProcessFlags):
     capacity_buffer_controller_enabled
         Run the controller that sets the status of CapacityBuffers.
     capacity_buffer_pod_dry_run_enabled
-        Let the API server default the pods of CapacityBuffers, in a dry run.
+        Let the API server set the defaults of the pods of CapacityBuffers, with a dry-run request.
     frequent_loops_enabled
         Start a loop as soon as a pod is unschedulable, and at once after a loop that changed something.
     scheduler_config_file : FILE

@@ -344,6 +344,13 @@ class StructFlags(OptionGroup):
         return {name: self.forms[name].read(value, flag_of(name)) for name, value in flags.items() if value is not None}
 
 
+def _show_default(default: Any) -> str | bool:
+    """Return the text of a field's default for the help; True, which shows none, for an empty default."""
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    return str(default) if isinstance(default, int | float) or default else True
+
+
 def struct_flags(
     struct: type[msgspec.Struct],
     *names: str,
@@ -367,7 +374,7 @@ def struct_flags(
     minimum : mapping of str to float
         Smallest accepted value of numeric fields.
     optional : bool
-        Use None as the default of every flag, not the default of its field.
+        Use None as the default of every flag, not the default of its field. The help shows the default of the field.
     """
 
     def decorate(cls: type[_T]) -> type[_T]:
@@ -379,10 +386,12 @@ def struct_flags(
             form = (forms or {}).get(name) or next(form for kind, form in _FORMS.items() if isinstance(default, kind))
             chosen[name] = form
             kind = form.type
+            shown = _show_default(form.show(default)) if optional else True
             if optional and kind is Switch:
-                kind = Annotated[bool | None, typer.Option(f"{flag_of(name)}/--no-{flag_of(name)[2:]}")]
+                declared = typer.Option(f"{flag_of(name)}/--no-{flag_of(name)[2:]}", show_default=shown)
+                kind = Annotated[bool | None, declared]
             elif kind is not Switch:
-                declared = typer.Option(metavar=form.metavar, min=(minimum or {}).get(name))
+                declared = typer.Option(metavar=form.metavar, min=(minimum or {}).get(name), show_default=shown)
                 kind = Annotated[kind | None if optional else kind, declared]
             cls.__annotations__[name] = kind
             setattr(cls, name, None if optional else form.show(default))

@@ -82,7 +82,7 @@ class ProcessFlags(ServerFlags, ServerLimitFlags):
     log_format : text|json
         Format of the logs.
     dry_run
-        Decide and say what would be done; write nothing (no lease, no events, no status).
+        Log what would be done, and write nothing (no lease, no events, no status).
     """
 
     title = "Process"
