@@ -263,7 +263,7 @@ class CostAllocation(Record, frozen=True):
     requested : float
         Cost of what pods request.
     idle : float
-        Cost of capacity that no pod requested.
+        Cost of capacity that no pod requested; 0 with the rule ``none``.
     storage : float
         Cost of volumes.
     lines : list of AllocatedCost

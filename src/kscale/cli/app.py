@@ -55,7 +55,8 @@ from kscale.cli.terminal import ARGUMENTS, Terminal, program
 __all__ = ["app", "command_of", "run"]
 
 EPILOG = (
-    "Exit status: 0 answered; 1 answered, and some pod stays without a place (or a --fail-on was crossed); 2 no answer."
+    "Exit status: 0 answered; 1 answered, and some pod stays without a place (or a --fail-on condition holds); "
+    "2 no answer."
 )
 
 

@@ -94,21 +94,21 @@ def _read_modules(text: str) -> None:
             raise ValueError("syntax error: expect comma-separated list of filename=N")
 
 
-_ONE_STREAM: Final = "logs go to stderr: -v, --stderrthreshold and --log-format say how"
-_ONE_FORM: Final = "a line has one form: --log-format says which"
-_WRITTEN_AT_ONCE: Final = "every line is written at once"
+_ONE_STREAM: Final = "logs are written to stderr only; see -v, --stderrthreshold and --log-format"
+_ONE_FORM: Final = "--log-format sets the format of log lines"
+_WRITTEN_AT_ONCE: Final = "log lines are not buffered"
 
 KLOG_IDLE: Final[Mapping[str, Idle]] = {
     **idle_switches(_ONE_STREAM, "alsologtostderr", "one-output", "skip-log-headers"),
     **idle_switches(_ONE_STREAM, "log-json-split-stream", "log-text-split-stream"),
-    **idle_switches("--stderrthreshold holds, as upstream sets it", "legacy-stderr-threshold-behavior"),
+    **idle_switches("--stderrthreshold always applies, as in upstream", "legacy-stderr-threshold-behavior"),
     **idle_switches(_ONE_FORM, "skip-headers", "add-dir-header"),
     **idle_texts(_ONE_STREAM, "alsologtostderrthreshold", "log-dir", "log-file"),
     **idle_texts(_ONE_FORM, "logging-format"),
-    **idle_texts("lines have no line of a source of Go", "log-backtrace-at"),
+    **idle_texts("log lines do not contain positions in Go source files", "log-backtrace-at"),
     **idle_texts(_WRITTEN_AT_ONCE, "log-flush-frequency", "log-json-info-buffer-size", "log-text-info-buffer-size"),
     "log-file-max-size": Idle(_ONE_STREAM, _read_count),
-    "vmodule": Idle("-v is for all modules: lines name theirs", _read_modules),
+    "vmodule": Idle("-v applies to all modules; each line names its module", _read_modules),
 }
 """Flags of klog and of component-base's logs that have no effect here; ``--v``, ``--logtostderr`` and
 ``--stderrthreshold`` are taken."""

@@ -204,7 +204,7 @@ def host_name() -> str:
     return os.environ.get("HOSTNAME") or gethostname()
 
 
-IDLE: Final[Mapping[str, Idle]] = {**idle_switches("there is no pprof here", "profiling"), **KLOG_IDLE}
+IDLE: Final[Mapping[str, Idle]] = {**idle_switches("there are no Go profiles", "profiling"), **KLOG_IDLE}
 """Flags of upstream's programs that have an effect there, and none here."""
 
 

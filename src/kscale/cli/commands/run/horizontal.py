@@ -27,7 +27,7 @@ __all__ = ["COMMAND", "command"]
 _SYNCS: Final = "concurrent_horizontal_pod_autoscaler_syncs"
 _PERIOD: Final = "horizontal_pod_autoscaler_sync_period"
 _AGENT: Final = "kscale-horizontal-pod-autoscaler"
-_NO_EFFECT: Final = Idle("it has no effect with upstream, either", parse_duration)
+_NO_EFFECT: Final = Idle("upstream ignores it, too", parse_duration)
 _OTHERS: Final = "kscale runs no other controller"
 
 

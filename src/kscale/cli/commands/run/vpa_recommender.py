@@ -53,7 +53,7 @@ class COMMAND(GoCommand):
 
     idle: ClassVar[Mapping[str, Idle]] = {
         **IDLE,
-        "min-checkpoints": Idle("--update-worker-count says how many are written at least, as upstream", read_int),
+        "min-checkpoints": Idle("--update-worker-count sets the minimum number, as in upstream", read_int),
     }
 
 
