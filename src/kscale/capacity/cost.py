@@ -224,13 +224,13 @@ class AllocatedCost(Part, frozen=True):
     idle : float
         Its part of the cost of capacity that no pod requested.
     storage : float
-        Cost of its volumes.
+        Cost of its volumes in all hours of the window.
     cost : float
-        Total cost.
+        Total cost in all hours of the window.
     share : float
         ``cost`` divided by the cost of all teams, from 0 to 1.
     by_usage : float or None
-        Total cost of the team if usage divided the nodes instead of requests. None: no history of usage.
+        Total cost of the team in all hours if usage divided the nodes instead of requests. None: no history of usage.
     """
 
     name: str
@@ -259,7 +259,7 @@ class CostAllocation(Record, frozen=True):
     decimals : int
         Number of decimals of the amounts.
     cost : float
-        Total cost.
+        Total cost in all hours of the window.
     requested : float
         Cost of what pods request.
     idle : float

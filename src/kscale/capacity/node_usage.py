@@ -55,7 +55,7 @@ class ResourceUse(Part, frozen=True):
     unlimited : int
         Number of pods with a container without a limit. If it is not 0, ``limits`` is no upper bound.
     usage : int or None
-        Amount in use. None: no metrics.
+        Amount in use, in milli-cores, bytes or units. None: no metrics.
     """
 
     allocatable: int

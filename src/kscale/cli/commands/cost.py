@@ -1,4 +1,4 @@
-"""``kscale cost``: what a cluster costs an hour, who asked for it, and what it could cost."""
+"""``kscale cost``: what a cluster costs per hour, what requests it, and what it could cost."""
 
 from __future__ import annotations
 
