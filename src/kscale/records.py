@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import index
 from types import NoneType
-from typing import Any, ClassVar, NamedTuple, get_args
+from typing import Any, ClassVar, Final, NamedTuple, get_args
 
 import msgspec
 
 from kscale.errors import ArgumentError, InputError, show_value
-from kscale.imports import library
+from kscale.imports import lazy_pattern, library
 
 __all__ = [
     "API_VERSION",
@@ -279,14 +280,68 @@ def _format_value(value: Any) -> str:
 def components_of(kind: Any, schema_hook: Callable[[Any], Any] | None = None) -> tuple[str, dict[str, Any]]:
     """Return the name of a type among its schema's definitions, and these definitions.
 
-    The result does not depend on msgspec's version. ``kind``: the type; ``schema_hook``: returns the schema of types
-    that msgspec does not know, as msgspec's parameter of that name.
+    Descriptions of objects come from the docstrings of their classes, those of fields from the section *Attributes* of
+    these docstrings. The result does not depend on msgspec's version. ``kind``: the type; ``schema_hook``: returns the
+    schema of types that msgspec does not know, as msgspec's parameter of that name.
     """
     (ref,), components = msgspec.json.schema_components([kind], schema_hook=schema_hook, ref_template="#/$defs/{name}")
-    for component in components.values():
-        if "description" in component:
-            component["description"] = inspect.cleandoc(component["description"])
+    json_names: dict[str, dict[str, str]] = {}
+    _collect_json_names(msgspec.inspect.type_info(kind), json_names)
+    for name, component in components.items():
+        _add_descriptions(component, json_names.get(name, {}))
     return ref["$ref"].rsplit("/", 1)[-1], nulls_last(components)
+
+
+def _collect_json_names(info: Any, result: dict[str, dict[str, str]]) -> None:
+    """Add to ``result`` the JSON name of each field by its Python name, for each struct in a type, by class name.
+
+    ``info``: msgspec's description of the type.
+    """
+    if isinstance(info, msgspec.inspect.StructType):
+        if info.cls.__name__ in result:
+            return
+        result[info.cls.__name__] = {field.name: field.encode_name for field in info.fields}
+        parts: list[Any] = [field.type for field in info.fields]
+    else:
+        parts = [getattr(info, name, None) for name in ("item_type", "key_type", "value_type")]
+        parts += [*getattr(info, "item_types", ()), *getattr(info, "types", ())]
+    for part in parts:
+        if isinstance(part, msgspec.inspect.Type):
+            _collect_json_names(part, result)
+
+
+_SECTION: Final = lazy_pattern(r"^Attributes\n-+\n", re.MULTILINE)
+_ATTRIBUTE: Final = lazy_pattern(r"^(\w[\w, ]*?)(?: : .*)?\n((?: {4}.*\n?|\n)*)", re.MULTILINE)
+_CODE: Final = lazy_pattern(r"``([^`]*)``")
+_JSON_CODE: Final = lazy_pattern(r"(`[^`]*`)")
+_WORD: Final = lazy_pattern(r"\b(?:None|True|False)\b")
+_JSON_WORDS: Final = {"None": "null", "True": "true", "False": "false"}
+_ROLE: Final = lazy_pattern(r":\w+:`~?(?:[\w.]*\.)?(\w+)`")
+
+
+def _add_descriptions(component: dict[str, Any], json_names: Mapping[str, str]) -> None:
+    """Set the descriptions of an object and of its fields, in place, from msgspec's copy of the class's docstring.
+
+    ``json_names``: the JSON name of each field by its Python name.
+    """
+    if "description" not in component:
+        return
+    summary, *sections = _SECTION.split(inspect.cleandoc(component["description"]), maxsplit=1)
+    component["description"] = _describe_in_json(summary, json_names)
+    for section in sections:
+        for names, text in _ATTRIBUTE.findall(section):
+            for name in names.split(", "):
+                field = component["properties"][json_names[name]]
+                field["description"] = _describe_in_json(text, json_names)
+
+
+def _describe_in_json(text: str, json_names: Mapping[str, str]) -> str:
+    """Return the text of a docstring in one line, with the words of JSON: names of fields, ``null``, ``true``."""
+    text = _ROLE.sub(r"`\1`", text)
+    text = _CODE.sub(lambda match: f"`{json_names.get(match[1], match[1])}`", text)
+    parts = _JSON_CODE.split(text)  # code, such as the status `True` of a condition, stays as it is
+    parts[::2] = [_WORD.sub(lambda match: _JSON_WORDS[match[0]], part) for part in parts[::2]]
+    return " ".join("".join(parts).split())
 
 
 def nulls_last(schema: Any) -> Any:

@@ -60,7 +60,15 @@ INPUTS: dict[str, str] = {
 
 
 class SchemaList(Record, frozen=True):
-    """The kinds of documents, and the input files, whose schemas are published."""
+    """The documents and input files of kscale that have a JSON Schema.
+
+    Attributes
+    ----------
+    kinds : list of str
+        Kinds of documents that kscale writes.
+    inputs : list of str
+        Names of the input files that kscale reads.
+    """
 
     KIND = "SchemaList"
     kinds: list[str]
@@ -78,21 +86,7 @@ def record_type(kind: str) -> type[Record]:
 @typed_late
 def schema(kind: str) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of a published kind. Raises KeyError for an unknown one."""
-    tidy: dict[str, Any] = _tidy(schema_of(record_type(kind)))
-    return tidy
-
-
-def _tidy(value: Any) -> Any:
-    """Return a copy of a schema with each description in one line and single backticks.
-
-    Descriptions come from docstrings.
-    """
-    if isinstance(value, dict):
-        return {
-            key: " ".join(item.replace("``", "`").split()) if key == "description" else _tidy(item)
-            for key, item in value.items()
-        }
-    return [_tidy(item) for item in value] if isinstance(value, list) else value
+    return schema_of(record_type(kind))
 
 
 def schema_files() -> dict[str, str]:

@@ -1,5 +1,7 @@
 # cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
-"""Many kinds of bins priced at once: relaxations and fillings, proven bounds, and tables over every capacity."""
+"""Pricing of many kinds of bins in one call: relaxations and fillings, proven bounds, and tables over every
+capacity.
+"""
 
 import numpy as np
 
@@ -116,12 +118,12 @@ def price(
     int swaps,
     Py_ssize_t threads=1,
 ):
-    """``(upper, weight, worth, filling)`` of every kind of bin at these values.
+    """Return ``(upper, weight, worth, filling)`` of every kind of bin at these values.
 
-    ``value`` float64[K], ``demand`` int64[K, R], ``most`` int32[T, K] (items of a class that one bin holds by itself),
-    ``count`` int64[K], ``capacity`` int64[T, R], ``wanted`` float64[T]. ``upper`` float64[T] and ``weight``
-    float64[T, R]: value and dual of the linear relaxation, hints in floating point. ``filling`` int32[T, K], worth
-    ``worth`` float64[T]: feasible, made where ``upper`` is more than ``wanted``, else all 0.
+    ``value`` float64[K], ``demand`` int64[K, R], ``most`` int32[T, K] (number of items of a class that one bin holds
+    alone), ``count`` int64[K], ``capacity`` int64[T, R], ``wanted`` float64[T]. ``upper`` float64[T] and ``weight``
+    float64[T, R]: value and dual of the linear relaxation, which are floating-point hints. ``filling`` int32[T, K] with
+    value ``worth`` float64[T]: feasible; it is computed where ``upper`` exceeds ``wanted``, otherwise it is all 0.
     """
     _check(demand, most, count, capacity)
     cdef Py_ssize_t n = demand.shape[0], kinds = capacity.shape[0], resources = capacity.shape[1]
@@ -157,9 +159,10 @@ def fill_around(
     int swaps,
     Py_ssize_t threads=1,
 ):
-    """int32[N, K]: a filling of a bin of ``kind[i]`` that holds at least one of class ``item[i]``, or 0 if none does.
+    """Return int32[N, K]: a filling of a bin of ``kind[i]`` with at least one item of class ``item[i]``; all 0 if the
+    item does not fit.
 
-    ``kind``, ``item`` int32[N]; the rest as for :func:`price`.
+    ``kind``, ``item`` int32[N]; other parameters as for :func:`price`.
     """
     _check(demand, most, count, capacity)
     cdef Py_ssize_t n = demand.shape[0], kinds = capacity.shape[0], pairs = kind.shape[0], i
@@ -190,7 +193,7 @@ def surrogate_bounds(
     const int64_t[:, ::1] capacity not None,
     const double[:, ::1] weight not None,
 ):
-    """int64[T]: no filling of a bin of kind t is worth more; proven in integers for any ``weight`` >= 0."""
+    """Return int64[T]: a proven upper bound of the value of one bin of kind t, in integers, for any ``weight`` >= 0."""
     _check(demand, most, count, capacity)
     cdef Py_ssize_t n = demand.shape[0], kinds = capacity.shape[0], resources = capacity.shape[1], i, r
     same("value", n, value.shape[0])
@@ -216,7 +219,7 @@ def surrogate_bounds(
 
 
 cdef int _check_limits(const int64_t[::1] value, const int64_t[::1] limit) except -1:
-    """One bin's items: sum(value * limit) < 2**52."""
+    """Check the items of one bin: sum(value * limit) must be below 2**52."""
     cdef Py_ssize_t i
     cdef double total = 0
     for i in range(value.shape[0]):
@@ -229,7 +232,7 @@ cdef int _check_limits(const int64_t[::1] value, const int64_t[::1] limit) excep
 
 
 cdef int _check_values(const c_Shape& shape, const int32_t[::1] value, const int64_t[::1] limit) except -1:
-    """What one table is of."""
+    """Check the values of one table."""
     cdef Py_ssize_t k
     for k in range(value.shape[0]):
         if value[k] < 0:
@@ -272,12 +275,14 @@ def fill_tables(
     Py_ssize_t all_parts,
     Py_ssize_t threads=1,
 ):
-    """``out`` int32[M, rows, C + 1]: the most ``value[m]`` of items k, k + 1, ... that take at most c units and h parts
-    together. ``value`` int32[M, K], ``units``, ``parts`` int32[K], ``limit`` int64[K]. Fillings of which the value per
-    unit does not show that they are worth less than 2**31 are refused (:func:`most_of_tables`).
+    """Fill ``out`` int32[M, rows, C + 1]: the maximum ``value[m]`` of items k, k + 1, ... that take at most c units
+    and h parts together.
 
-    Rows go by k, then by h = 0, ... ``all_parts``; from the item on behind which none takes parts there is one row for
-    each item, and a last one for no item.
+    ``value`` int32[M, K], ``units``, ``parts`` int32[K], ``limit`` int64[K]. Raises NativeError unless the value per
+    unit proves that every filling is worth less than 2**31 (:func:`most_of_tables`).
+
+    Rows are ordered by k, then by h = 0, ... ``all_parts``. From the item on after which no item takes parts there is
+    one row for each item, and a last row for no item.
     """
     cdef c_Shape shape = _shape(units, parts, all_parts, out)
     cdef Py_ssize_t n = shape.n_items, i
@@ -304,8 +309,9 @@ def most_of_tables(
     Py_ssize_t all_units,
     Py_ssize_t all_parts,
 ):
-    """More than any filling within ``all_units`` and ``all_parts`` is worth: by value per unit. ``value``, ``units``,
-    ``parts`` int32[K], ``limit`` int64[K]."""
+    """Return an upper bound, by value per unit, of what a filling within ``all_units`` and ``all_parts`` is worth.
+    ``value``, ``units``, ``parts`` int32[K], ``limit`` int64[K].
+    """
     cdef c_Shape shape
     cdef Py_ssize_t n = value.shape[0]
     same("units", n, units.shape[0]); same("parts", n, parts.shape[0]); same("limit", n, limit.shape[0])
@@ -335,16 +341,17 @@ def search(
     size_t keep=1,
     Py_ssize_t threads=1,
 ):
-    """``[(best, upper, nodes, fillings)]``: the most valuable filling of each of B bins, with the tables as bounds.
+    """Return ``[(best, upper, nodes, fillings)]``: the most valuable filling of each of B bins, with the tables as
+    bounds.
 
-    ``tables`` int32[M, ...]: table m is of values ``v`` with ``v * worth[m]`` >= ``value`` - ``demand @ weight[m]``
-    (``worth`` float64[M]: powers of two), in the same order of items, with the same units and parts and limits that are
-    no smaller. ``demand`` int64[K, R] and ``capacity``
-    int64[B, R] are all resources, those of the tables included; ``weight`` float64[M, R] is 0 for these.
+    ``tables`` int32[M, ...]: table m has values ``v`` with ``v * worth[m]`` >= ``value`` - ``demand @ weight[m]``
+    (``worth`` float64[M]: powers of two), the same order of items, the same units and parts, and limits that are no
+    smaller. ``demand`` int64[K, R] and ``capacity`` int64[B, R] contain all resources, also those of the tables;
+    ``weight`` float64[M, R] is 0 for the latter.
 
-    Only fillings worth more than ``at_least`` int64[B] are looked for: without any, ``best`` is ``at_least``. No filling
-    is worth more than ``upper``, which is ``best`` unless the search was given up after ``node_limit`` nodes.
-    ``fillings`` int64[S, K]: the last ``keep`` improvements, best last.
+    Only fillings worth more than ``at_least`` int64[B] are searched; without any, ``best`` is ``at_least``. No filling
+    is worth more than ``upper``, which is ``best`` unless the search ended at ``node_limit`` nodes. ``fillings``
+    int64[S, K]: the last ``keep`` improvements, the best one last.
     """
     cdef c_Search given
     given.shape = _shape(units, parts, all_parts, tables)

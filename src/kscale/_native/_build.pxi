@@ -1,4 +1,4 @@
-# Part of _engine. How the native part was built.
+# Part of _engine. Information about the build of the native modules.
 
 cdef extern from "kscale/build_info.hpp" namespace "kscale" nogil:
     cdef struct c_BuildInfo "kscale::BuildInfo":

@@ -1,5 +1,5 @@
 # cython: language_level=3
-# The packing engine for other bindings: what C++ has, and the Python class around it.
+# The packing engine for other bindings: the C++ declarations, and the Python class around them.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libcpp cimport bool as cbool
@@ -170,9 +170,9 @@ cdef class Engine:
     cdef int32_t n_ports
     cdef int32_t n_groups
     cdef int32_t n_claims
-    cdef int32_t epoch  # rises when class numbers that templates hold lose their meaning
+    cdef int32_t epoch  # incremented when class numbers in templates become invalid
     cdef list users
-    cdef tuple ledger  # (ledger of devices, what went wrong in it, what broke it), or None
+    cdef tuple ledger  # (ledger of devices, its errors, errors that broke it), or None
 
     cdef int callbacks_worked(self) except -1
     cdef int32_t node(self, object node) except -1

@@ -1,7 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, freethreading_compatible=True
-"""Where NumPy arrays meet the packing engine: every shape, index and size is checked here, and only here.
+"""Bindings between NumPy arrays and the packing engine. Every shape, index and size is checked here, and only here.
 
-An Engine has a single owner: it must not be used from two threads at once. Separate engines may run in separate threads.
+An Engine has a single owner: it must not be used by two threads at the same time. Separate engines may run in separate
+threads.
 """
 
 from cpython.exc cimport PyErr_CheckSignals
@@ -41,7 +42,7 @@ cdef cbool interrupted(void* context) noexcept nogil:
 cdef int32_t _ask_ledger(void* context, DeviceCall what, int32_t a, int32_t b) noexcept nogil:
     with gil:
         ledger, problems, broken = <tuple>context
-        if problems and what == DeviceCall.kCheck:  # the call that is under way fails in any case
+        if problems and what == DeviceCall.kCheck:  # the current call fails in any case
             return 0
         try:
             if what == DeviceCall.kCheck:
@@ -60,7 +61,7 @@ cdef int32_t _ask_ledger(void* context, DeviceCall what, int32_t a, int32_t b) n
                 ledger.commit()
         except BaseException as error:
             problems.append(error)
-            if what != DeviceCall.kCheck:  # the engine did what the ledger did not, or did by half
+            if what != DeviceCall.kCheck:  # ledger and engine may differ now
                 broken.append(error)
     return 0
 
@@ -68,10 +69,10 @@ cdef int32_t _ask_ledger(void* context, DeviceCall what, int32_t a, int32_t b) n
 cdef class Template:
     """A prepared node: what a copy of it adds to an engine.
 
-    free: int64[n_resources], what is left after the pods that come with it; slots: free pod places;
-    domain: int32[n_keys], -1 = label absent, -2 = every copy is a domain of its own; pods: classes of the pods on it;
-    limits: int32[n_drivers], -1 = no limit; exceptions: {copy number: node class} for names that a selector spells out;
-    taken: {copy number: domain of named_key} for names that are a value of that key already; number: the template's for
+    free: int64[n_resources], what is left after the pods of the template; slots: free pod slots; domain: int32[n_keys],
+    -1 = label absent, -2 = every copy is a domain of its own; pods: classes of the pods on it; limits:
+    int32[n_drivers], -1 = no limit; exceptions: {copy number: node class} for names that a selector contains; taken:
+    {copy number: domain of named_key} for names that are already a value of that key; number: number of the template in
     the ledger of devices.
     """
 
@@ -112,7 +113,7 @@ cdef class Template:
 cdef class Engine:
     """The state of one simulated cluster and the packing operations on it.
 
-    disabled: bit per Filter plug-in (ordinal of the default profile) that is switched off.
+    disabled: one bit per Filter plug-in (its number in the default profile) that is switched off.
     """
 
     def __cinit__(self, n_resources, n_port_keys=0, n_ports=0, disabled=0):
@@ -140,7 +141,9 @@ cdef class Engine:
             self.e.append_nodes(<int32_t>n, &free[0, 0], &slots[0], &classes[0], &unschedulable[0])
 
     def set_statics(self, const uint16_t[:, ::1] bits not None):
-        """bits: uint16[n_rows, n_node_classes]; bit i set = Filter i fails (bit 0: outside the PreFilter node set)."""
+        """Set the static verdicts. bits: uint16[n_rows, n_node_classes]; bit i set = Filter i fails (bit 0: outside
+        the PreFilter node set).
+        """
         if self.e.nodes() and bits.shape[1] < self.n_node_classes:
             raise NativeError("set_statics: node classes would be lost")
         if bits.shape[0] < self.n_static_rows and self.e.classes():
@@ -155,7 +158,7 @@ cdef class Engine:
         self.n_eligibility = 0
 
     def set_classes(self, const int32_t[::1] classes not None):
-        """Another projection of the nodes: int32[nodes]."""
+        """Set other classes of the nodes: int32[nodes]."""
         if classes.shape[0] != self.e.nodes():
             raise NativeError("set_classes: one class a node")
         indices(classes, 0, self.n_node_classes, "classes")
@@ -163,7 +166,7 @@ cdef class Engine:
             self.e.set_classes(&classes[0])
 
     def set_eligibility(self, const uint8_t[:, ::1] eligible not None):
-        """eligible: uint8[n_rows, n_node_classes]: which nodes a spread row counts."""
+        """Set which nodes a spread row counts. eligible: uint8[n_rows, n_node_classes]."""
         if eligible.shape[0] and eligible.shape[1] != self.n_node_classes:
             raise NativeError("set_eligibility: one column a node class")
         if self.e.rows():
@@ -173,7 +176,7 @@ cdef class Engine:
             self.e.set_eligibility(self.n_eligibility, &eligible[0, 0])
 
     def add_key(self, const int32_t[::1] domain not None, n_domains):
-        """A topology key: domain of every node, -1 = label absent."""
+        """Add a topology key: domain of every node, -1 = label absent."""
         cdef int32_t domains = in_range(n_domains, 0, 1 << 30, "n_domains")
         if domain.shape[0] != self.e.nodes():
             raise NativeError("add_key: one domain a node")
@@ -183,13 +186,13 @@ cdef class Engine:
         return self.e.add_key(&domain[0] if domain.shape[0] else NULL, domains)
 
     def add_driver(self, const int32_t[::1] limit not None):
-        """A volume driver: its limit on every node, -1 = none."""
+        """Add a volume driver: its limit on every node, -1 = none."""
         if limit.shape[0] != self.e.nodes() or self.e.depth():
             raise NativeError("add_driver: one limit a node, outside forks")
         return self.e.add_driver(&limit[0] if limit.shape[0] else NULL)
 
     def set_migrated(self, const uint32_t[::1] plugins not None):
-        """Which in-tree volume plug-ins each node has migrated to CSI: a bit each."""
+        """Set which in-tree volume plug-ins each node has migrated to CSI, one bit each."""
         if plugins.shape[0] != self.e.nodes():
             raise NativeError("set_migrated: one entry a node")
         if plugins.shape[0]:
@@ -200,7 +203,7 @@ cdef class Engine:
         return self.e.add_group()
 
     def add_row(self, key, const int64_t[::1] counts not None, group=-1, eligibility=-1):
-        """A counter per domain of a key, with the counts of the pods already there (none below 0, none above 2**24)."""
+        """Add a counter per domain of a key, with the counts of the pods on nodes (not negative, at most 2**24)."""
         cdef Py_ssize_t i
         cdef int32_t k = in_range(key, 0, self.e.keys(), "key")
         cdef int32_t g = in_range(group, -1, self.n_groups, "group")
@@ -216,7 +219,7 @@ cdef class Engine:
 
     def add_rows(self, const int32_t[::1] key not None, const int32_t[::1] group not None,
                  const int32_t[::1] eligibility not None):
-        """Many counters, empty until :meth:`populate`: int32[n] each."""
+        """Add many counters, which are empty until :meth:`populate`: int32[n] each."""
         cdef Py_ssize_t i
         if group.shape[0] != key.shape[0] or eligibility.shape[0] != key.shape[0] or self.e.depth():
             raise NativeError("add_rows: shapes differ, or inside a fork")
@@ -237,7 +240,7 @@ cdef class Engine:
         self.e.use_disk(in_range(node, 0, self.e.nodes(), "node"), used)
 
     def attach(self, node, handle, driver):
-        """A VolumeAttachment says that a volume is there."""
+        """Record a VolumeAttachment of a volume to a node."""
         if self.e.depth():
             raise NativeError("attach: inside a fork")
         self.e.attach(in_range(node, 0, self.e.nodes(), "node"), in_range(handle, 0, 1 << 30, "handle"),
@@ -250,7 +253,7 @@ cdef class Engine:
         self.e.use_port(in_range(node, 0, self.e.nodes(), "node"), used)
 
     cdef int fits_here(self, const Extra& x) except -1:
-        """Every number of an entry is one that this engine knows."""
+        """Check that every number in an entry is known to this engine."""
         cdef int32_t rows = self.e.rows()
         cdef bint good = x.affinity_group < self.n_groups and (not x.devices or self.ledger is not None)
         cdef size_t i
@@ -281,10 +284,10 @@ cdef class Engine:
     def add_classes(self, const int64_t[:, ::1] request not None, const int64_t[:, ::1] occupancy not None,
                     const int32_t[::1] static_row not None, const uint8_t[::1] prefilter_failed not None,
                     const uint8_t[::1] hostname_spread not None, extras not None):
-        """Pod classes: request and occupancy int64[n, n_resources]; extras: :class:`Extras`, or one dict or None a
-        class.
+        """Add pod classes: request and occupancy int64[n, n_resources]; extras: :class:`Extras`, or one dict or None
+        per class.
 
-        Returns the number of the first.
+        Returns the number of the first class.
         """
         cdef Extras more = extras if isinstance(extras, Extras) else Extras(extras)
         cdef Py_ssize_t n = static_row.shape[0]
@@ -306,8 +309,9 @@ cdef class Engine:
         return first
 
     def populate(self, const int32_t[::1] pods not None, const int32_t[::1] nodes not None):
-        """Pods that are there, whose requests the free amounts know: their classes and nodes, int32[n] each. They count
-        in everything else from now on; -1 = a class that matters to nobody."""
+        """Count pods that are on nodes: their classes and nodes, int32[n] each. The free amounts include their
+        requests already; this counts them everywhere else. -1 = a class without effect on other pods.
+        """
         if pods.shape[0] != nodes.shape[0] or self.e.depth():
             raise NativeError("populate: shapes differ, or inside a fork")
         indices(pods, -1, self.e.classes(), "pods")
@@ -319,7 +323,9 @@ cdef class Engine:
             self.e.populate(p, w, n)
 
     def add_user(self, plugin not None, columns not None):
-        """A compiled predicate (``name``, ``address``; kept alive as long as the engine) on these resource columns."""
+        """Add a compiled predicate (``name``, ``address``; kept alive as long as the engine) on these resource
+        columns.
+        """
         cdef vector[int32_t] wanted
         if len(columns) > 64 or len(self.users) >= 255:
             raise NativeError("a predicate may ask for at most 64 columns, and there may be at most 255 predicates")
@@ -332,7 +338,7 @@ cdef class Engine:
         self.e.add_user(<UserPredicate>address, wanted)
 
     def set_devices(self, ledger not None):
-        """Whom to ask about pods with devices. What it raises is raised by the call under way."""
+        """Set the ledger that decides pods with devices. Its exceptions are raised by the current call."""
         if self.e.depth() or self.e.classes():
             raise NativeError("set_devices: before classes are added, outside forks")
         self.ledger = (ledger, [], [])
@@ -352,7 +358,7 @@ cdef class Engine:
         return 0
 
     def copy(self):
-        """Another engine in the same state, which changes apart from this one."""
+        """Return an independent copy of the engine in the same state."""
         if self.e.depth():
             raise NativeError("copy: inside a fork")
         if self.ledger is not None:
@@ -367,7 +373,7 @@ cdef class Engine:
         return made
 
     def reset_classes(self):
-        """Forget pod classes, rows and groups; nodes, keys and drivers stay."""
+        """Remove pod classes, rows and groups; nodes, keys and drivers stay."""
         if self.e.depth():
             raise NativeError("reset_classes: inside a fork")
         self.e.reset_classes()
@@ -377,7 +383,7 @@ cdef class Engine:
     # -- predicates --------------------------------------------------------------------------------------------------
 
     def check(self, pod, node):
-        """PreFilter and Filters of a class on one node: 0, FILTERED, PREFILTER_FAILED, or plug-in | detail << 8."""
+        """Run PreFilter and Filters of a class on one node: 0, FILTERED, PREFILTER_FAILED, or plug-in | detail << 8."""
         cdef uint16_t verdict = self.e.check_single(in_range(pod, 0, self.e.classes(), "pod"), self.node(node))
         self.callbacks_worked()
         return verdict
@@ -389,8 +395,9 @@ cdef class Engine:
         return n
 
     def verdicts(self, const int32_t[::1] pods not None, *, int32_t threads=1):
-        """:meth:`check` of classes on all nodes: uint16[len(pods), nodes]. The result does not depend on ``threads``;
-        predicates of the user's and ledgers are asked by one."""
+        """Run :meth:`check` of classes on all nodes: uint16[len(pods), nodes]. The result does not depend on
+        ``threads``; with user predicates or a ledger, one thread is used.
+        """
         cdef Py_ssize_t n = pods.shape[0]
         indices(pods, 0, self.e.classes(), "pods")
         result = np.empty((n, self.e.nodes()), dtype=np.uint16)
@@ -403,8 +410,9 @@ cdef class Engine:
         return result
 
     def check_alone(self, plugin, pod, node):
-        """One Filter that counts, alone: (detail, constraint, term or driver that says no, or -1), or None: it passes.
-        ``plugin``: its ordinal."""
+        """Run one counting Filter alone. Returns None if the pod passes, else (detail, number of the constraint,
+        term or driver that rejects it, or -1). ``plugin``: number of the Filter.
+        """
         cdef int32_t which = -1
         cdef uint32_t filter = in_range(plugin, 1, kPlugins, "plugin")
         cdef uint16_t verdict = self.e.check_alone(
@@ -412,11 +420,15 @@ cdef class Engine:
         return (verdict >> 8, which) if verdict else None
 
     def capacity(self, pod, node):
-        """How many pods of a class that looks only at the node itself fit there, one after the other."""
+        """Return how many pods of a class fit on a node one after the other. The verdict of the class depends only
+        on the node itself.
+        """
         return self.e.capacity(in_range(pod, 0, self.e.classes(), "pod"), self.node(node))
 
     def any_node(self, pod, const uint8_t[::1] acceptable=None):
-        """First passing node from the cursor on, or -1; the cursor moves on success. acceptable: uint8[nodes]."""
+        """Return the first passing node from the cursor on, or -1; the cursor moves on success. acceptable:
+        uint8[nodes].
+        """
         cdef int32_t p = in_range(pod, 0, self.e.classes(), "pod")
         if acceptable is not None and acceptable.shape[0] != self.e.nodes():
             raise NativeError("any_node: acceptable has one entry a node")
@@ -433,7 +445,7 @@ cdef class Engine:
         cdef int32_t p = in_range(pod, 0, self.e.classes(), "pod")
         self.e.place(p, self.node(node), 1)
         cdef const Extra* x = self.e.pods().extra(p)
-        if x != NULL and x.volumes.size():  # put there without being asked, it may bring what another pod needs
+        if x != NULL and x.volumes.size():  # unchecked: it may bring a volume that others need
             self.e.forget_verdicts()
         self.callbacks_worked()
 
@@ -461,13 +473,13 @@ cdef class Engine:
         self.e.remove_node(self.node(node))
 
     def set_ghost_rows(self, const uint8_t[::1] leaves not None):
-        """Which counter rows stop counting a node as soon as it is vacated: uint8[rows]."""
+        """Return which counter rows stop counting a node as soon as it is vacated: uint8[rows]."""
         if leaves.shape[0] != self.e.rows():
             raise NativeError("set_ghost_rows: one entry a row")
         self.e.set_ghost_rows(&leaves[0] if leaves.shape[0] else NULL)
 
     def vacate(self, node, const int32_t[::1] pods not None):
-        """Take these pods (classes, int32[n]: all that are there) off a node that is about to go."""
+        """Remove these pods (classes, int32[n]: all pods of the node) from a node that is about to be removed."""
         indices(pods, 0, self.e.classes(), "pods")
         self.e.vacate(self.node(node), &pods[0] if pods.shape[0] else NULL, <int32_t>pods.shape[0])
         self.callbacks_worked()
@@ -536,7 +548,7 @@ cdef class Engine:
         return self.e.local(in_range(pod, 0, self.e.classes(), "pod"))
 
     def free(self, node):
-        """What is free on a node: int64[n_resources]."""
+        """Return the free amounts of a node: int64[n_resources]."""
         cdef int32_t n = in_range(node, 0, self.e.nodes(), "node")
         return np.array([self.e.free(r, n) for r in range(self.e.resources())], dtype=np.int64)
 
@@ -550,7 +562,7 @@ cdef class Engine:
         return self.e.domain(in_range(key, 0, self.e.keys(), "key"), in_range(node, 0, self.e.nodes(), "node"))
 
     def row(self, row):
-        """(counts int64[domains], registered int32[domains], number of domains, minimum) of a counter row."""
+        """Return (counts int64[domains], registered int32[domains], number of domains, minimum) of a counter row."""
         cdef const Row* r = &self.e.row(in_range(row, 0, self.e.rows(), "row"))
         counts = np.array([r.count[i] for i in range(r.count.size())], dtype=np.int64)
         registered = np.array([r.registered[i] for i in range(r.registered.size())], dtype=np.int32)
@@ -563,7 +575,9 @@ cdef class Engine:
         return self.e.claim_users(in_range(claim, 0, self.n_claims, "claim"))
 
     def checksum(self):
-        """Equal states have equal sums: every counter, domain, port, reference and claim on devices goes into it."""
+        """Return a checksum of all counters, domains, ports, references and device claims; equal states have equal
+        sums.
+        """
         return self.e.checksum() ^ (0 if self.ledger is None else self.ledger[0].checksum())
 
 

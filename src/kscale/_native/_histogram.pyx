@@ -1,5 +1,5 @@
 # cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
-"""Decaying histograms in two dimensions, and what goes in and comes out: samples, checkpoints, recommendations."""
+"""Decaying histograms in two dimensions, and their inputs and outputs: samples, checkpoints, recommendations."""
 
 import numpy as np
 
@@ -135,7 +135,7 @@ UNSET = kUnset
 ACCEPTED, DISCARDED, TOO_OLD = 0, 1, 2
 FARTHEST = kFarthest
 UNPLACED, UNASKED = kUnplaced, kUnasked
-cdef Py_ssize_t kLongRun = 8  # rows of one series one after the other, from which on they are left as they are
+cdef Py_ssize_t kLongRun = 8  # number of consecutive rows of one series from which on the order is not changed
 
 
 def go_log(double x):
@@ -157,7 +157,7 @@ def go_int64(double x):
 
 
 def look_up(const int32_t[::1] table, const int32_t[::1] index, int32_t[::1] out):
-    """out[i] = table[index[i]]; true if no entry is negative."""
+    """Set out[i] = table[index[i]]. Return whether no entry is negative."""
     cdef Py_ssize_t bad, n = index.shape[0]
     if out.shape[0] != n:
         raise NativeError(f"{n} indices, {out.shape[0]} places")
@@ -173,7 +173,7 @@ def look_up(const int32_t[::1] table, const int32_t[::1] index, int32_t[::1] out
 
 
 def in_order(const int32_t[::1] series, const int64_t[::1] times, Py_ssize_t n_series):
-    """Whether no series goes back in time."""
+    """Return whether the times of every series ascend."""
     cdef Py_ssize_t n = series.shape[0]
     cdef bint found
     cdef vector[int64_t] latest
@@ -233,7 +233,7 @@ cdef class Buckets:
         return self.c.starts[bucket]
 
     def find(self, const double[::1] values, int64_t[::1] out, bint exact=False):
-        """out[i] = the bucket of values[i]; `exact` goes without the table."""
+        """Set out[i] to the bucket of values[i]; `exact`: compute it without the table."""
         cdef Py_ssize_t i
         if out.shape[0] != values.shape[0]:
             raise NativeError(f"{values.shape[0]} values, {out.shape[0]} places")
@@ -248,7 +248,7 @@ cdef class Buckets:
 
 
 cdef class Bank:
-    """The columns of many histograms (weights[rows, buckets]) for the kernels. The arrays are written to in place."""
+    """Columns of many histograms (weights[rows, buckets]) for the kernels. The arrays are changed in place."""
 
     cdef c_Bank c
     cdef Buckets buckets
@@ -289,7 +289,9 @@ cdef class Bank:
 
     def add(self, const int64_t[::1] rows, const double[::1] values, const double[::1] weights,
             const int64_t[::1] times, bint subtract=False):
-        """Samples in order: rows[i] gains (or loses) weights[i], decayed to times[i], in the bucket of values[i]."""
+        """Add samples in order: rows[i] gains (or loses) weights[i], decayed to times[i], in the bucket of
+        values[i].
+        """
         cdef Py_ssize_t i, n = rows.shape[0]
         cdef int64_t b
         cdef double w
@@ -335,7 +337,7 @@ cdef class Bank:
         c_shift(self.c, row, reference)
 
     def merge(self, const int64_t[::1] rows, Bank other not None, const int64_t[::1] other_rows):
-        """rows[i] gains what other_rows[i] of `other` holds, in order; `other` may be shifted."""
+        """Add other_rows[i] of `other` to rows[i], in order; the reference times of `other` may move."""
         cdef Py_ssize_t i
         if rows.shape[0] != other_rows.shape[0]:
             raise NativeError(f"{rows.shape[0]} rows to merge {other_rows.shape[0]} into")
@@ -394,7 +396,7 @@ cdef int check_times(const int64_t[::1] times) except -1:
 
 
 cdef class Usage:
-    """The columns of containers and aggregates that samples go through. The arrays are written to in place."""
+    """Columns of the containers and aggregates that samples belong to. The arrays are changed in place."""
 
     cdef c_Containers containers
     cdef c_Aggregates aggregates
@@ -455,7 +457,7 @@ cdef class Usage:
     def add_memory(self, Bank bank not None, const int32_t[::1] container, const int64_t[::1] times,
                    const int64_t[::1] amounts, uint8_t[::1] status, const uint8_t[::1] is_oom=None,
                    Py_ssize_t threads=1, int64_t[::1] taken=None):
-        """`taken`, if given: what an OOM counts as, where one was accepted."""
+        """Add memory samples. `taken`, if given, receives the amount that each accepted OOM counts as."""
         cdef Py_ssize_t n = container.shape[0]
         cdef const uint8_t* oom = NULL
         cdef int64_t* counted = NULL
@@ -487,9 +489,10 @@ cdef class Usage:
 
     def arranged(self, const int32_t[::1] series, const int64_t[::1] times, const double[::1] cpu,
                  const double[::1] memory, const int32_t[::1] slots, Py_ssize_t threads=1):
-        """(series, times, cpu, memory) by aggregates, so that `feed` goes from one to the next and not to and fro.
+        """Return (series, times, cpu, memory) sorted by aggregate, so that `feed` processes one aggregate after the
+        other.
 
-        None where rows of one series mostly stand together already. `cpu` or `memory` may be None.
+        None if rows of one series are mostly consecutive already. `cpu` or `memory` may be None.
         """
         cdef Py_ssize_t n = series.shape[0], kept
         cdef c_RowsIn given
@@ -520,7 +523,9 @@ cdef class Usage:
 
     def feed(self, Bank bank not None, bint cpu, const int32_t[::1] series, const int64_t[::1] times,
              const double[::1] values, const int32_t[::1] slots, int64_t[::1] finite, int64_t now, Py_ssize_t threads=1):
-        """Rows of recorded usage in cores or bytes: see usage.hpp. What became of them, as a dict."""
+        """Add rows of recorded usage in cores or bytes (see usage.hpp). Returns counts of what became of them, as a
+        dict.
+        """
         cdef Py_ssize_t n = series.shape[0], m = slots.shape[0]
         cdef c_Batch batch
         cdef c_Fed fed
@@ -545,7 +550,7 @@ cdef class Usage:
     def add_cpu_grid(self, Bank bank not None, const int64_t[::1] group_start, const int32_t[::1] container,
                      const int64_t[::1] times, const int32_t[:, ::1] millicores, int64_t[::1] discarded,
                      Py_ssize_t threads=1):
-        """millicores[container, time], negative = no sample; see usage.hpp for groups."""
+        """Add CPU samples: millicores[container, time], negative = no sample; groups as in usage.hpp."""
         cdef Py_ssize_t n = container.shape[0], g, groups = group_start.shape[0] - 1, i
         cdef int32_t row
         if millicores.shape[0] != n or millicores.shape[1] != times.shape[0] or discarded.shape[0] != n:
@@ -577,7 +582,7 @@ cdef class Usage:
 def recommend(Bank cpu not None, Bank memory not None, const int64_t[::1] first, const int64_t[::1] last,
               const int64_t[::1] samples, const int64_t[:, ::1] minimum, const double[:, ::1] percentiles,
               const int64_t[::1] intervals, double margin, int64_t[:, :, ::1] out, Py_ssize_t threads=1):
-    """out[row, {cpu, memory}, {target, lower, upper}] for the first rows of both banks."""
+    """Set out[row, {cpu, memory}, {target, lower, upper}] for the first rows of both banks."""
     cdef Py_ssize_t n = out.shape[0]
     cdef c_Estimation how
     if out.shape[1] != 2 or out.shape[2] != 3 or percentiles.shape[0] != 2 or percentiles.shape[1] != 3:

@@ -1,5 +1,7 @@
 # cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
-"""The HPA over columns: the replica calculator, reconciles, the replay of recorded load, and Go's conversions."""
+"""The HPA over columns: the replica calculator, reconciles, the replay of recorded load, and Go's number
+conversions.
+"""
 
 import numpy as np
 

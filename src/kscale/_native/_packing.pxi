@@ -62,10 +62,10 @@ NOT_TRIED = kNotTried
 
 def estimate(Engine engine not None, const int32_t[::1] pod_class not None, const int32_t[::1] group_start not None,
              Template template not None, *, max_nodes=0, bint fast_last=False, clash=-1):
-    """The binpacking estimator; forks and reverts, moves the cursor.
+    """Run the binpacking estimator. It forks and reverts the engine, and moves the cursor.
 
-    pod_class: int32[n], group after group; group_start: int32[groups + 1].
-    Returns (placement int32[n], order int32[scheduled], nodes_added, nodes_with_pods, status, stopped_at).
+    pod_class: int32[n], group after group; group_start: int32[groups + 1]. Returns (placement int32[n], order
+    int32[scheduled], nodes_added, nodes_with_pods, status, stopped_at).
     """
     cdef EstimateInput given
     cdef EstimateOutput out
@@ -102,10 +102,10 @@ def try_schedule(Engine engine not None, const int32_t[::1] pod_class not None, 
                  const int32_t[::1] similar not None, const int32_t[::1] controller not None,
                  const int32_t[::1] group_start not None, *, const uint8_t[::1] acceptable=None,
                  bint break_on_failure=False, int64_t max_looks=-1):
-    """The hinting simulator; pods stay placed, the cursor moves. After ``max_looks`` pods (of both passes; -1: no
-    limit) the time is up: the others are NOT_TRIED.
+    """Run the hinting simulator. Placed pods stay, and the cursor moves. After ``max_looks`` checks of pods (in both
+    passes; -1: no limit), the other pods are NOT_TRIED.
 
-    Returns (node int32[n]: node, NOWHERE or NOT_TRIED; order int32[placed]; overflowing controllers).
+    Returns (node int32[n]: node, NOWHERE or NOT_TRIED; order int32[placed]; number of overflowing controllers).
     """
     cdef SimulateInput given
     cdef SimulateOutput out

@@ -1,4 +1,4 @@
-# Part of _engine. What pod classes have beyond requests and a row of static verdicts, read from dicts once and kept.
+# Part of _engine. The properties of pod classes besides requests and the row of static verdicts, read once from dicts.
 
 from libc.stdint cimport int32_t
 from libcpp.memory cimport make_shared, shared_ptr
@@ -56,7 +56,7 @@ cdef shared_ptr[const Extra] _extra(dict given) except *:
 
 
 cdef class Extras:
-    """A list of them, None = nothing. What they number is checked by the engine that takes them.
+    """A list of them, None = no such properties. The engine that takes them checks their numbers.
 
     Keys of an entry: ``ports`` [(port key, port or -1)], ``spread`` [(row, max skew, min domains, self)],
     ``spread_touch`` [row], ``affinity_group``, ``self_affine``, ``affinity`` [row], ``own_anti`` [row], ``blocked_by``
@@ -72,12 +72,12 @@ cdef class Extras:
         return self.items.size()
 
     def append(self, dict given):
-        """Another entry, behind the others."""
+        """Append an entry."""
         self.items.emplace_back()
         self.set(self.items.size() - 1, given)
 
     def set(self, number, dict given):
-        """Replace an entry: engines that have it keep the old one."""
+        """Replace an entry; engines that have it keep the old one."""
         cdef int32_t at = in_range(number, 0, self.items.size(), "number")
         if given is None:
             self.items[at].reset()

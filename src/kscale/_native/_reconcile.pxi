@@ -123,7 +123,7 @@ cdef extern from "kscale/hpa/decide.hpp" namespace "kscale::hpa" nogil:
 
 
 cdef object field(object columns, str name, list keep):
-    """An attribute that stays alive as long as ``keep``, whatever ``columns`` is: pointers into it outlive this call."""
+    """Return an attribute of ``columns`` that stays alive as long as ``keep``: pointers into it outlive this call."""
     value = getattr(columns, name)
     keep.append(value)
     return value
@@ -180,7 +180,8 @@ def normalize(
     const int32_t[::1] minimum, const int32_t[::1] maximum, up, down, past, added, removed,
     int64_t downscale_window, int64_t now, Py_ssize_t threads=1,
 ):
-    """Stabilised size, desired size, who held it, which limit, whether it changed the size; ``past`` is written to.
+    """Return stabilized size, desired size, what stabilized it, the limit, and whether the limit changed the size.
+    ``past`` is changed in place.
 
     Rules: ``select`` uint8[n], ``window`` int32[n] (seconds), ``begin``/``end`` int64[n] into the policies' ``type``
     uint8, ``value`` int32 and ``period`` int32 (seconds). Histories: ``begin``/``capacity``/``size`` int64[n] into
@@ -256,7 +257,9 @@ cdef TargetColumns targets_of(object targets, list keep, Py_ssize_t* n) except *
 
 
 def branches(targets, const uint8_t[:, ::1] status, bint scale_to_zero, bint legacy=False):
-    """The branch (uint8) that each target takes before any metric is looked at; conditions' status is [n, 4]."""
+    """Return the branch (uint8) that each target takes before any metric is read; the status of conditions is [n,
+    4].
+    """
     cdef list keep = []
     cdef Py_ssize_t n, i
     cdef TargetColumns columns = targets_of(targets, keep, &n)
@@ -272,12 +275,12 @@ def branches(targets, const uint8_t[:, ::1] status, bint scale_to_zero, bint leg
 def decide(targets, const int32_t[::1] replicas, const uint8_t[::1] metric_error, up, down, past, added, removed,
            uint8_t[:, ::1] status, uint8_t[:, ::1] reason, int64_t[:, ::1] time,
            int64_t now, int64_t downscale_window, bint scale_to_zero, bint legacy=False, Py_ssize_t threads=1):
-    """Branch, desired, proposal, stabilized, best, invalid, first_invalid, rescaled, reason, events, error, held of every
-    row.
+    """Return branch, desired, proposal, stabilized, best, invalid, first_invalid, rescaled, reason, events, error and
+    held of every row.
 
-    Targets: ``scale_error``, ``object_metric``, ``behavior``, ``selector_error``, ``refused``, ``fresh`` uint8[n]; ``current``,
-    ``minimum``, ``maximum`` int32[n]; ``metrics_begin``/``metrics_end`` int64[n] into ``replicas`` and
-    ``metric_error``. ``past``, ``added``, ``removed`` and the conditions ([n, 4]) are written to. Raises
+    Targets: ``scale_error``, ``object_metric``, ``behavior``, ``selector_error``, ``refused``, ``fresh`` uint8[n];
+    ``current``, ``minimum``, ``maximum`` int32[n]; ``metrics_begin``/``metrics_end`` int64[n] into ``replicas`` and
+    ``metric_error``. ``past``, ``added``, ``removed`` and the conditions ([n, 4]) are changed in place. Raises
     ``NativeError`` when columns differ in length or point outside.
     """
     cdef list keep = []

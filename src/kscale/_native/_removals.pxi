@@ -1,4 +1,4 @@
-# Part of _engine. Taking nodes away, what losing them would do, and how many more of a pod fit.
+# Part of _engine. Removal of nodes, the effect of losing nodes, and how many more pods of a class fit.
 
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 from libcpp cimport bool as cbool
@@ -74,10 +74,11 @@ REMOVABLE, BLOCKED, NO_PLACE, NOT_THERE, NOT_LOOKED = kRemovable, kBlocked, kNoP
 
 
 cdef class Removals:
-    """Pods on nodes while nodes are taken away one after the other. Single owner, like the engine that it changes.
+    """Pods on nodes while nodes are removed one after the other. Single owner, like the engine that it changes.
 
-    runs_as: int32[pods], class of each pod where it is; moves_as: the class it is placed with elsewhere; priority:
-    int64[pods]; node: int32[pods], -1 = nowhere yet. The engine holds the others on their nodes, in this order.
+    runs_as: int32[pods], class of each pod where it is; moves_as: the class with which it is placed elsewhere;
+    priority: int64[pods]; node: int32[pods], -1 = not on a node yet. The engine has all other pods on their nodes, in
+    this order.
     """
     cdef readonly Engine engine
     cdef unique_ptr[c_Removal] owner
@@ -107,7 +108,7 @@ cdef class Removals:
         self.r = self.owner.get()
 
     def copy(self, Engine engine not None):
-        """The same pods on the same nodes over a copy of the engine."""
+        """Return the same pods on the same nodes over a copy of the engine."""
         self._same_engine()
         if engine.epoch != self.epoch or engine.e.nodes() != self.n_nodes or engine.e.classes() != self.n_classes:
             raise NativeError("removals: this is no copy of their engine")
@@ -123,7 +124,7 @@ cdef class Removals:
             raise NativeError("removals: the engine has other classes or nodes by now")
 
     def set_hints(self, const int32_t[::1] hint not None):
-        """Where pods went last time: int32[pods], -1 = no hint. None of them counts as new."""
+        """Set where pods went last time: int32[pods], -1 = no hint. None of them counts as new."""
         if hint.shape[0] != self.r.pods():
             raise NativeError("set_hints: one hint a pod")
         indices(hint, -1, self.engine.e.nodes(), "hint")
@@ -131,18 +132,18 @@ cdef class Removals:
             self.r.set_hints(&hint[0])
 
     def put(self, pod, node):
-        """A pod that was nowhere, and that the engine has placed on a node by now."""
+        """Record that the engine has placed a pod that was on no node."""
         self._same_engine()
         self.r.put(in_range(pod, 0, self.r.pods(), "pod"), self.engine.node(node))
 
     def on(self, node):
-        """The pods of a node now, in node order: int32[n]."""
+        """Return the current pods of a node, in node order: int32[n]."""
         self._same_engine()
         cdef const vector[int32_t]* found = &self.r.on(in_range(node, 0, self.engine.e.nodes(), "node"))
         return _array(found[0])
 
     def new_hints(self):
-        """(pods int32[n], nodes int32[n]): where pods were placed since :meth:`set_hints`."""
+        """Return (pods int32[n], nodes int32[n]): where pods were placed since :meth:`set_hints`."""
         cdef vector[int32_t] pods, nodes
         cdef int32_t i
         for i in range(self.r.pods()):
@@ -155,14 +156,16 @@ cdef class Removals:
             const uint8_t[::1] codes not None, const int32_t[::1] set_of not None, const int32_t[::1] set_start not None,
             const int32_t[::1] set_ids not None, int64_t[::1] allowed not None, *, const uint8_t[::1] atomic=None,
             limit=None, bint persist=True, bint charge=True):
-        """Judge candidates (int32[n], -1 = no such node) one after the other; successes stay if ``persist``.
+        """Simulate the removal of candidates (int32[n], -1 = no such node) one after the other; successful removals
+        stay if ``persist``.
 
-        destinations: uint8[nodes], changed; codes: uint8[pods], see drain_codes; the budgets of pod p are
+        destinations: uint8[nodes], changed in place; codes: uint8[pods], see drain_codes; the budgets of pod p are
         ``set_ids[set_start[s]:set_start[s + 1]]`` with s = set_of[p]; allowed: int64[budgets], changed if ``charge``;
-        atomic: uint8[n], candidates that do not count against ``limit`` (stop when so many can go).
+        atomic: uint8[n], candidates that do not count against ``limit`` (stop when so many are removable).
 
         Returns (fate int8[n], risky uint8[n], pod int32[n] that blocks or finds no place, start int64[n + 1], pods,
-        to): ``pods[start[c]:start[c + 1]]`` are those of removable candidate c, ``to`` where they went, -1 = nowhere.
+        to): ``pods[start[c]:start[c + 1]]`` are those of removable candidate c, ``to`` are their new nodes, -1 = not
+        moved.
         """
         return self._judge(candidates, destinations, codes, set_of, set_start, set_ids, allowed, atomic,
                            limit, persist, charge, 0)
@@ -171,7 +174,7 @@ cdef class Removals:
               const uint8_t[::1] codes not None, const int32_t[::1] set_of not None,
               const int32_t[::1] set_start not None, const int32_t[::1] set_ids not None,
               int64_t[::1] allowed not None, *, int32_t threads=1):
-        """Judge every candidate for itself, on an overlay of its own; nothing changes. The rest as in :meth:`run`."""
+        """Simulate the removal of every candidate alone; nothing changes. Parameters and result as of :meth:`run`."""
         return self._judge(candidates, destinations, codes, set_of, set_start, set_ids, allowed, None, None, False,
                            False, max(threads, 1))
 
@@ -252,11 +255,12 @@ cdef _array(const vector[int32_t]& values):
 def losses(Engine engine not None, const int32_t[::1] pod_class not None, const int64_t[::1] priority not None,
            const int32_t[::1] node not None, const uint8_t[::1] stays not None, const int32_t[::1] start not None,
            const int32_t[::1] nodes not None, *, int32_t n_first=3):
-    """What losing some nodes together would do, each loss on its own; the engine ends as it began.
+    """Return the effect of losing nodes together, for each loss separately; the engine's state is restored.
 
-    pod_class, node: int32[pods], priority: int64[pods]: the pods that the engine holds, in order of appearance;
-    stays: uint8[pods], 1 = goes with its node. Loss i is of ``nodes[start[i]:start[i + 1]]``. Returns (pods that look
-    for a place int32[losses], those that find none int32[losses], the first of these int32[losses, n_first], -1 = none).
+    pod_class, node: int32[pods], priority: int64[pods]: the engine's pods, in order of appearance; stays: uint8[pods],
+    1 = is lost with its node. Loss i consists of ``nodes[start[i]:start[i + 1]]``. Returns (number of pods that need
+    another node int32[losses], number of those that find none int32[losses], the first of the latter int32[losses,
+    n_first], -1 = none).
     """
     cdef Py_ssize_t n = pod_class.shape[0]
     cdef Py_ssize_t parts = start.shape[0] - 1
@@ -307,7 +311,9 @@ def losses(Engine engine not None, const int32_t[::1] pod_class not None, const 
 
 
 def more_of(Engine engine not None, pod, most):
-    """How many more of a class that looks at each node alone fit on nodes that are not cordoned, ``most`` at most."""
+    """Return how many more pods of a class fit on nodes that are not cordoned, at most ``most``. The verdict of the
+    class depends on each node alone.
+    """
     cdef int32_t p = in_range(pod, 0, engine.e.classes(), "pod")
     cdef int64_t limit = most
     cdef int64_t found

@@ -107,10 +107,11 @@ def replay(
     bint behavior, bint scale_to_zero, uint8_t release, int64_t downscale_window,
     int64_t startup, int64_t lag, int64_t period, int64_t window, int64_t begin, int32_t start,
 ):
-    """Replicas, ready pods, desired, proposal, deciding metric (-1: none) and usage [ticks, metrics] of every tick.
+    """Return replicas, ready pods, desired, proposal, deciding metric (-1: none) and usage [ticks, metrics] of every
+    tick.
 
-    Times in nanoseconds, loads in units; ``recorded`` int32[ticks] makes the plant follow it. Raises ``NativeError``
-    for columns of different lengths, no load, negative durations, or more than a million pods.
+    Times in nanoseconds, loads in units. With ``recorded`` int32[ticks], the simulated target has these replicas.
+    Raises ``NativeError`` for columns of different lengths, no load, negative durations, or more than a million pods.
     """
     if release >= kReleases:
         raise NativeError("an unknown release")

@@ -77,7 +77,7 @@ cdef PodColumns pods_of(
     const uint8_t[::1] phase, const uint8_t[::1] deleting, const uint8_t[::1] ready, const uint8_t[::1] started,
     const int64_t[::1] start, const int64_t[::1] transition,
 ) except *:
-    """One row a pod. The caller holds the columns."""
+    """One row per pod. The caller keeps the columns alive."""
     cdef Py_ssize_t n = phase.shape[0]
     same("deleting", n, deleting.shape[0]); same("ready", n, ready.shape[0]); same("started", n, started.shape[0])
     same("start", n, start.shape[0]); same("transition", n, transition.shape[0])
@@ -89,7 +89,7 @@ cdef PodColumns pods_of(
 cdef SampleColumns samples_of(
     const uint8_t[::1] present, const int64_t[::1] value, const int64_t[::1] time, const int64_t[::1] window,
 ) except *:
-    """Samples in the order of the pods they belong to. The caller holds the columns."""
+    """Samples in the order of the pods to which they belong. The caller keeps the columns alive."""
     cdef Py_ssize_t n = present.shape[0]
     same("sample_value", n, value.shape[0]); same("sample_time", n, time.shape[0])
     same("sample_window", n, window.shape[0])
@@ -118,12 +118,12 @@ def calculate_replicas(
     const int64_t[::1] request, const int64_t[::1] value,
     int64_t now, int64_t cpu_initialization, int64_t initial_readiness, uint8_t release=0, Py_ssize_t threads=1,
 ):
-    """Replicas, utilization (percent), usage (milli), error, path, groups [n, 4] and ratios [n, 2] of every row.
+    """Return replicas, utilization (percent), usage (milli), error, path, groups [n, 4] and ratios [n, 2] of every
+    row.
 
     Times and periods in nanoseconds, amounts in milli-units; all arrays C-contiguous. Raises ``NativeError`` when the
-    columns of a family differ in length or a row holds an unknown code or points outside its columns. ``release``:
-    0 is today's calculator, 1 that of Kubernetes 1.20, 2 of 1.19.0, 3 of 1.18.0. The result does not depend on
-    ``threads``.
+    columns of a family differ in length or a row has an unknown code or points outside its columns. ``release``: 0 is
+    today's calculator, 1 that of Kubernetes 1.20, 2 of 1.19.0, 3 of 1.18.0. The result does not depend on ``threads``.
     """
     cdef Py_ssize_t n = mode.shape[0], pods = phase.shape[0], n_samples = sample_present.shape[0]
     same("cpu", n, cpu.shape[0]); same("given", n, given.shape[0]); same("current", n, current.shape[0])
@@ -174,7 +174,7 @@ def pod_groups(
     const int64_t[::1] sample_window,
     bint cpu, int64_t now, int64_t cpu_initialization, int64_t initial_readiness, uint8_t release=0,
 ):
-    """The group of every pod: 0 ready, 1 unready, 2 missing, 3 ignored. One sample row a pod."""
+    """Return the group of every pod: 0 ready, 1 unready, 2 missing, 3 ignored. One sample row per pod."""
     cdef Py_ssize_t n = phase.shape[0], i
     same("sample_present", n, sample_present.shape[0])
     cdef PodColumns pods = pods_of(phase, deleting, ready, started, start, transition)

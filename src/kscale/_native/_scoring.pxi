@@ -11,9 +11,9 @@ cdef extern from "kscale/scoring.hpp" namespace "kscale" nogil:
 
 def score_all(const int64_t[:, ::1] request not None, const int64_t[:, ::1] free not None, plugin not None, *,
               Py_ssize_t threads=1):
-    """float64[pods, nodes]: request int64[pods, columns], free int64[nodes, columns].
+    """Return float64[pods, nodes]: scores by request int64[pods, columns] and free int64[nodes, columns].
 
-    Raises NativeError naming the first pod that the plug-in failed on.
+    Raises NativeError naming the first pod for which the plug-in failed.
     """
     cdef Py_ssize_t pods = request.shape[0]
     cdef Py_ssize_t columns = request.shape[1]

@@ -1,6 +1,5 @@
-# Part of _engine. Score plug-ins: what they look at, and pods on the nodes with the greatest scores.
-#
-# A Scorer has a single owner, and goes with an engine that knows the same nodes and sees the same pods placed.
+# Part of _engine. Score plug-ins: their inputs, and placing pods on the nodes with the highest scores. A Scorer has a
+# single owner. It belongs to an engine that has the same nodes and in which the same pods are placed.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
 from libcpp cimport bool as cbool
@@ -100,7 +99,7 @@ FIT_STRATEGIES = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
 
 
 def enough_nodes(nodes, percentage):
-    """How many nodes that take a pod are enough, of so many; percentage 0: by their number."""
+    """Return how many feasible nodes are enough, of a number of nodes; percentage 0: derived from their number."""
     return c_enough_nodes(in_range(nodes, 0, 1 << 28, "nodes"), in_range(percentage, 0, 101, "percentage"))
 
 
@@ -116,7 +115,7 @@ cdef vector[pair[int64_t, int64_t]] _rising(object shape) except *:
 
 
 def broken_line(shape, at):
-    """What a shape, (utilisation in percent, score) in rising order, gives: straight lines between its points."""
+    """Return the score of a shape, (utilization in percent, score) in ascending order: linear between its points."""
     return c_broken_line(_rising(shape), at)
 
 
@@ -140,7 +139,7 @@ cdef vector[WeightedRow] _weighted(object pairs, int64_t rows, str what) except 
 
 
 cdef class Scorer:
-    """What Score plug-ins look at of `nodes` nodes, by number."""
+    """Inputs of the Score plug-ins for `nodes` nodes, by number."""
     cdef unique_ptr[c_Scorer] holder
     cdef c_Scorer* s
     cdef list users
@@ -152,7 +151,9 @@ cdef class Scorer:
 
     def add_column(self, const int64_t[::1] allocatable not None, const int64_t[::1] used not None,
                    const int64_t[::1] non_zero not None, *, bint scalar=False):
-        """A resource: int64[nodes] each; `non_zero`: used, where a container without a request asks for the usual."""
+        """Add a resource: int64[nodes] each; `non_zero`: used amounts, with default requests of containers without
+        one.
+        """
         cdef ScoreColumn column
         cdef int32_t n = self.s.nodes()
         if self.s.classes():
@@ -168,7 +169,9 @@ cdef class Scorer:
 
     def add_row(self, const int32_t[::1] domain not None, const int64_t[::1] count not None,
                 const uint8_t[::1] counts=None):
-        """Pods per domain: int32[nodes] (-1 = none), int64[domains]; counts: uint8[nodes], whose pods count."""
+        """Add pods per domain: domain int32[nodes] (-1 = none), count int64[domains]; counts: uint8[nodes], whose
+        pods count.
+        """
         cdef ScoreRow row
         cdef int32_t n = self.s.nodes()
         if domain.shape[0] != n or (counts is not None and counts.shape[0] != n):
@@ -183,17 +186,17 @@ cdef class Scorer:
         return self.s.add_row(move(row))
 
     def add_static(self, const int64_t[::1] scores not None):
-        """What a plug-in gives nodes before they are compared, not below 0: int64[nodes]."""
+        """Add the raw scores of a plug-in, not below 0: int64[nodes]."""
         if scores.shape[0] != self.s.nodes():
             raise NativeError("add_static: one entry a node")
         return self.s.add_static(&scores[0] if scores.shape[0] else NULL)
 
     def add_class(self, *, non_zero, requested, takes_non_zero, takes, taints=-1, affinity=-1, images=-1, volumes=-1,
                   bint broken=False, bint whole=False, spread=(), terms=(), touch=()):
-        """Pods that are scored alike. `broken`: it cannot be compared by; amounts: one entry a column; `taints`,
-        `affinity`, `images`, `volumes`: static rows, -1 = none;
-        `spread`: (row, max_skew, whether its key is the host's name); `whole`: nodes need all their keys; `terms`,
-        `touch`: (row, weight or how often)."""
+        """Add a class of pods with equal scores. `broken`: nodes cannot be compared for it; amounts: one entry per
+        column; `taints`, `affinity`, `images`, `volumes`: static rows, -1 = none; `spread`: (row, max_skew, whether
+        its key is the hostname); `whole`: nodes must have all keys; `terms`, `touch`: (row, weight or number).
+        """
         cdef ScoreClass pod
         cdef SoftConstraint soft
         cdef int32_t n = self.s.columns(), rows = self.s.rows(), statics = self.s.statics()
@@ -217,26 +220,28 @@ cdef class Scorer:
         return self.s.add_class(move(pod))
 
     def set_weights(self, weights):
-        """What plug-ins weigh, in the order of SCORE_PLUGINS; 0 = not asked."""
+        """Set the weights of the plug-ins, in the order of SCORE_PLUGINS; 0 = not used."""
         if len(weights) != kScorePlugins:
             raise NativeError(f"set_weights: {len(weights)} weights for {kScorePlugins} plug-ins")
         for i, weight in enumerate(weights):
             self.s.set_weight(<ScorePlugin><int32_t>i, in_range(weight, 0, 1 << 31, "weights"))
 
     def set_fit(self, strategy, columns, shape=()):
-        """NodeResourcesFit: number of the strategy, (column, weight), and (utilisation, score) in rising order."""
+        """Set NodeResourcesFit: number of the strategy, (column, weight), and (utilization, score) in ascending
+        order.
+        """
         self.s.set_fit(<FitStrategy>in_range(strategy, 0, 3, "strategy"),
                        _weighted(columns, self.s.columns(), "columns"), _rising(shape))
 
     def set_balanced(self, columns):
-        """NodeResourcesBalancedAllocation: its columns."""
+        """Set the columns of NodeResourcesBalancedAllocation."""
         cdef vector[int32_t] found
         for column in columns:
             found.push_back(in_range(column, 0, self.s.columns(), "columns"))
         self.s.set_balanced(found)
 
     def add_user(self, plugin, columns, weight):
-        """A compiled scorer (kscale.plugin.ScorePlugin) over some columns."""
+        """Add a compiled scorer (kscale.plugin.ScorePlugin) over some columns."""
         cdef vector[int32_t] found
         cdef uintptr_t address = plugin.address
         if not address:
@@ -247,7 +252,7 @@ cdef class Scorer:
         self.s.add_user(<UserScore>address, found, in_range(weight, 0, 1 << 31, "weight"))
 
     def score(self, pod, const int32_t[::1] nodes not None):
-        """(int64[n] in all, int64[plugins, n] each before weights) of nodes that passed."""
+        """Return (total scores int64[n], scores before weights int64[plugins, n]) of feasible nodes."""
         cdef int32_t of = in_range(pod, 0, self.s.classes(), "pod")
         cdef int32_t n = <int32_t>nodes.shape[0]
         cdef cbool worked = True
@@ -272,11 +277,11 @@ def select(Engine engine not None, Scorer scorer not None, const int32_t[::1] po
            const int32_t[::1] score_class not None, const int32_t[::1] node_set not None,
            const int32_t[::1] set_start not None, const int32_t[::1] set_nodes not None, *,
            const uint8_t[::1] acceptable=None, percentage=0, start=0):
-    """Pods one after the other on the nodes with the greatest scores; they stay placed, in both.
+    """Place pods one after the other on the nodes with the highest scores; they stay placed, in engine and scorer.
 
-    node_set: int32[n], which set of nodes a PreFilter left, -1 = all; the nodes of set i are
-    set_nodes[set_start[i]:set_start[i + 1]], ascending. Returns (node int32[n], order int32[placed], where the next
-    search begins).
+    node_set: int32[n], set of nodes that a PreFilter selected, -1 = all; the nodes of set i are
+    set_nodes[set_start[i]:set_start[i + 1]], ascending. Returns (node int32[n], order int32[placed], start of the next
+    search).
     """
     cdef SelectInput given
     cdef SelectOutput out

@@ -1,5 +1,5 @@
 # cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
-"""Usage over time out of text (kscale/usage_text.hpp)."""
+"""Usage over time, read from text (kscale/usage_text.hpp)."""
 
 import numpy as np
 
@@ -48,7 +48,9 @@ MOST_NAMES = kMostNames
 
 
 cdef class CsvRows:
-    """Reads texts of rows; `roles[c]` says what column c holds. A series keeps its number from text to text."""
+    """Reader of the rows of texts; `roles[c]` is the content of column c. A series keeps its number from text to
+    text.
+    """
 
     cdef unique_ptr[c_CsvRows] rows
     cdef bint has_cpu
@@ -68,10 +70,11 @@ cdef class CsvRows:
         self.rows.reset(new c_CsvRows(columns, unit))
 
     def read(self, const unsigned char[::1] text):
-        """(times int64[n] ns, cpu float64[n] or None, memory float64[n] or None, series int32[n], names of new series).
+        """Return (times int64[n] ns, cpu float64[n] or None, memory float64[n] or None, series int32[n], names of new
+        series).
 
-        None where the text is not written in the plain way; UnicodeDecodeError for names that are not UTF-8. Neither
-        leaves a trace.
+        None if the text uses syntax that this reader does not support; UnicodeDecodeError for names that are not UTF-8.
+        In both cases the reader's state is unchanged.
         """
         cdef size_t size = text.shape[0], k, known
         cdef Py_ssize_t room, found = 0, i
@@ -116,19 +119,20 @@ cdef class CsvRows:
 
 
 def csv_rows(const unsigned char[::1] text, roles, int64_t unit):
-    """One text alone: see :meth:`CsvRows.read`."""
+    """Read a single text; see :meth:`CsvRows.read`."""
     return CsvRows(roles, unit).read(text)
 
 
 cdef class SeriesNumbers:
-    """Numbers series, whose names are given by numbers, by their first appearance."""
+    """Numbers series in order of first appearance; the names of a series are given by their numbers."""
 
     cdef c_SeriesNumbers c
 
     def number(self, columns, int32_t[::1] out):
-        """`columns`: (codes int32[n], number_of int32[m]) or None, for each name; row i has number_of[codes[i]].
+        """Set out[i] to the number of row i's series, and return the numbers of the names of new series.
 
-        out[i] gets the number of row i's series; the names' numbers of those that are new come back.
+        `columns`: (codes int32[n], number_of int32[m]) or None, for each name; the name of row i is
+        number_of[codes[i]].
         """
         cdef c_Columns given
         cdef const int32_t[::1] codes, number_of
@@ -169,7 +173,9 @@ cdef str text_of(c_view view):
 
 
 def points(const unsigned char[::1] text, int64_t[::1] milliseconds, double[::1] values, Py_ssize_t offset=0):
-    """The points of one series in Prometheus's JSON from `offset` on: how many; -1: not plain, or no room."""
+    """Return the number of points of one series in Prometheus's JSON from `offset` on; -1: unsupported syntax, or no
+    room.
+    """
     cdef Py_ssize_t found, room = milliseconds.shape[0] - offset
     if values.shape[0] != milliseconds.shape[0] or offset < 0 or room < 0:
         raise NativeError(f"points from {offset} on into {milliseconds.shape[0]} and {values.shape[0]} places")
@@ -181,7 +187,7 @@ def points(const unsigned char[::1] text, int64_t[::1] milliseconds, double[::1]
 
 
 def scaled(const int64_t[::1] values, int64_t unit, int64_t most, int64_t[::1] out):
-    """out[i] = values[i] * unit; None, or the value that is farthest from 0 if that comes to `most` or more."""
+    """Set out[i] = values[i] * unit. Return None, or the value with the greatest magnitude if that reaches `most`."""
     cdef int64_t farthest = 0
     cdef bint good = True
     if out.shape[0] != values.shape[0] or unit <= 0 or most <= 0:

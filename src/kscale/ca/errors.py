@@ -43,7 +43,15 @@ ERROR_TYPES = (
 
 
 class ErrorRecord(msgspec.Struct, kw_only=True, frozen=True):
-    """An autoscaler error as data: what a decision record carries."""
+    """An error of the Cluster Autoscaler.
+
+    Attributes
+    ----------
+    type : str
+        Upstream's type of the error, such as ``cloudProviderError``.
+    message : str
+        Text of the error.
+    """
 
     type: str
     message: str

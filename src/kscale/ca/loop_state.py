@@ -52,8 +52,14 @@ __all__ = [
 
 
 class MaxNodeSkipEvalTime(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """Times for which nodes have been skipped. ``last``: time of the previous pass; ``since``: skipped node -> its last
-    evaluation.
+    """For how long nodes have not been evaluated for scale-down. Times are nanoseconds since 1970.
+
+    Attributes
+    ----------
+    last : Moment
+        Time of the previous pass.
+    since : dict of str to Moment
+        Time of the last evaluation of each node that was skipped.
     """
 
     last: Moment
@@ -75,8 +81,16 @@ _WAITING_REASONS: Final = frozenset(
 
 
 class TrackedNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """An unneeded node: since when, its unneeded-time threshold in nanoseconds, and the last other reason of its delay
-    (empty if there is none).
+    """An unneeded node.
+
+    Attributes
+    ----------
+    since : Moment
+        Since when it is unneeded, in nanoseconds since 1970.
+    threshold : Nanoseconds
+        How long it must be unneeded before it is removed, in nanoseconds.
+    delay_reason : str
+        The last other reason that delayed its removal. Empty: none.
     """
 
     since: Moment
@@ -109,7 +123,13 @@ class _Unneeded(Protocol):
 
 
 class NodeLatencyTracker(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """Unneeded nodes, each with its start time. Methods return a new tracker and the latencies to observe."""
+    """Unneeded nodes whose removal is tracked.
+
+    Attributes
+    ----------
+    nodes : dict of str to TrackedNode
+        The nodes by name.
+    """
 
     nodes: dict[str, TrackedNode] = {}
 
@@ -162,10 +182,21 @@ MAX_USAGE_RECORDED: Final = 50
 
 
 class UsageRecord(msgspec.Struct, rename="camel", omit_defaults=True):
-    """Relations of one node: the nodes that its pods would move to, and the nodes whose pods would move here, with the
-    last time of each.
+    """Relations of one node to others, with the last time of each in nanoseconds since 1970.
 
-    At most :data:`MAX_USAGE_RECORDED` of either are stored; beyond that only the fact that there are too many.
+    At most :data:`MAX_USAGE_RECORDED` (50) of either kind are stored; beyond that only the fact that there are too
+    many.
+
+    Attributes
+    ----------
+    using : dict of str to Moment
+        Nodes to which its pods would move.
+    used_by : dict of str to Moment
+        Nodes whose pods would move to it.
+    using_too_many : bool
+        Whether there are too many nodes to which its pods would move.
+    used_by_too_many : bool
+        Whether there are too many nodes whose pods would move to it.
     """
 
     using: dict[str, Moment] = {}
@@ -175,7 +206,13 @@ class UsageRecord(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class UsageTracker(msgspec.Struct, rename="camel", omit_defaults=True):
-    """Usage relations between nodes, by node name."""
+    """Relations between nodes: to which nodes pods would move.
+
+    Attributes
+    ----------
+    records : dict of str to UsageRecord
+        Relations of each node, by its name.
+    """
 
     records: dict[str, UsageRecord] = {}
 
@@ -235,10 +272,20 @@ class UsageTracker(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class AsyncInitializer(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):
-    """Sizes of ``groups`` that are being created in the background together, by their temporary id.
+    """Node groups that are being created in the background together, by their temporary id.
 
-    ``target_sizes`` are the sizes that the groups will get once they exist, ``processed_sizes`` what was requested of
-    the provider so far. ``pods`` triggered the first scale-up; ``atomic``: all of a size or nothing.
+    Attributes
+    ----------
+    groups : list of str
+        Ids of the groups.
+    pods : list of str
+        Pods that triggered the first scale-up, as ``namespace/name``.
+    atomic : bool
+        Whether all nodes of a size are needed or none.
+    target_sizes : dict of str to Count
+        Size of each group once it exists.
+    processed_sizes : dict of str to Count
+        Size of each group that was requested from the provider so far.
     """
 
     groups: list[str] = []
@@ -284,12 +331,19 @@ class ProvisioningState(
 ):
     """State of provisioning requests.
 
-    - ``retries``: requests for which no capacity was found.
-    - ``requests_next``: if pods wait as well, the next scale-up is for a request (upstream's
-      ``ProvisioningRequestScaleUpMode``).
-    - ``hints``, ``booking_hints``: where pods of requests would go (pod UID -> node): as the capacity checks
-      placed them, and as they were booked.
-    - ``last_processed``: when a request was last accepted, given up or processed.
+    Attributes
+    ----------
+    retries : RetryTimes
+        Back-off of each request after its next failure, in nanoseconds, by UID of the request. The last entry is the
+        one that was used last.
+    requests_next : bool
+        Whether the next scale-up is for a request if pods wait as well (upstream's ``ProvisioningRequestScaleUpMode``).
+    hints : dict of str to str
+        Node to which each pod of a request would go according to the capacity checks, by UID of the pod.
+    booking_hints : dict of str to str
+        Node for which each pod of a request was booked, by UID of the pod.
+    last_processed : Moment or None
+        When a request was last accepted, given up or processed, in nanoseconds since 1970. None: never.
     """
 
     retries: RetryTimes = {}
@@ -358,7 +412,18 @@ _STATE_VERSION: Final = 2
 
 
 class GroupChanges(msgspec.Struct, kw_only=True, rename="camel"):
-    """Times at which each group last grew, lost a node, and failed to lose one. Carried from loop to loop."""
+    """Times of the last changes of each group, by group id. Times are nanoseconds since 1970. Carried from loop to
+    loop.
+
+    Attributes
+    ----------
+    scale_up : dict of str to Moment
+        Last time at which the group grew.
+    scale_down : dict of str to Moment
+        Last time at which the group lost a node.
+    scale_down_failure : dict of str to Moment
+        Last time at which a node of the group could not be deleted.
+    """
 
     scale_up: dict[str, Moment] = {}
     scale_down: dict[str, Moment] = {}
@@ -376,7 +441,15 @@ def update_group_changes(changes: GroupChanges, kind: str, group: str, time: Mom
 
 
 class Deletions(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):
-    """Deletions that have begun and not ended: node -> its group, of empty nodes and of such that are drained."""
+    """Deletions of nodes that have begun and not ended: id of the node group by name of the node.
+
+    Attributes
+    ----------
+    empty : dict of str to str
+        Nodes that were empty.
+    drained : dict of str to str
+        Nodes that are drained.
+    """
 
     empty: dict[str, str] = {}
     drained: dict[str, str] = {}
@@ -385,16 +458,38 @@ class Deletions(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_
 class ScaleDownState(
     msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """State of scale-down.
+    """State of scale-down. Times are nanoseconds since 1970; null or absent: never.
 
-    - ``unneeded_since``, ``unremovable_until``: by node; ``previous_candidates``: what was unneeded last time.
-    - ``hints``, ``injected_hints``: pod UID -> node, for pods of removed nodes and for recently evicted pods (of the
-      legacy profile: ``namespace/name`` -> node).
-    - ``update_interval``: the shortest time between two loops so far, in nanoseconds; ``last_update``: the last loop.
-    - ``changes``: when each group last changed; ``last_scale_up``, ``last_scale_down``, ``last_failure``: when
-      any did. Scale-ups set theirs; deletions are recorded by :func:`kscale.ca.run_once`, or by the executor of a plan.
-    - ``started``: the taints of an earlier process have been read.
-    - ``usage``: only of the legacy profile: which nodes relied on which.
+    Scale-ups set their times; deletions are recorded by :func:`kscale.ca.run_once`, or by the executor of a plan.
+
+    Attributes
+    ----------
+    unneeded_since : dict of str to Moment
+        Since when each unneeded node is unneeded.
+    unremovable_until : dict of str to Moment
+        Until when each node that could not be removed is not checked again.
+    previous_candidates : list of str
+        Nodes that were unneeded in the last loop.
+    hints : dict of str to str
+        Node to which each pod of removed nodes would go, by UID of the pod (profile ``legacy``: by ``namespace/name``).
+    injected_hints : dict of str to str
+        Node to which each recently evicted pod would go, by UID of the pod (profile ``legacy``: by ``namespace/name``).
+    update_interval : Annotated[Nanoseconds, msgspec.Meta(ge=0)] or None
+        Shortest time between two loops so far, in nanoseconds. None: unknown.
+    last_update : Moment or None
+        Time of the last loop.
+    changes : GroupChanges
+        When each group last changed.
+    last_scale_up : Moment or None
+        When any group last grew.
+    last_scale_down : Moment or None
+        When a node was last deleted.
+    last_failure : Moment or None
+        When a deletion last failed.
+    started : bool
+        Whether the taints of an earlier process have been read.
+    usage : UsageTracker
+        Only of the profile ``legacy``: nodes to which pods of other nodes would move.
     """
 
     unneeded_since: dict[str, Moment] = {}
@@ -417,9 +512,12 @@ class ScaleUpState(
 ):
     """State of scale-up.
 
-    - ``hints``, ``old_hints``: where pods would go on existing nodes (pod UID -> node), in two generations.
-    - ``degraded_loops``: number of consecutive loops without time for every pod (graceful degradation); 0 if there is
-      time. :func:`kscale.ca.can_scale_down` decides whether scale-down may run meanwhile.
+    Attributes
+    ----------
+    hints, old_hints : dict of str to str
+        Existing node to which each pod would go, by UID of the pod, in two generations.
+    degraded_loops : Count
+        Number of consecutive loops without time for every pod (graceful degradation). 0: there was time.
     """
 
     hints: dict[str, str] = {}
@@ -430,7 +528,15 @@ class ScaleUpState(
 class RememberedTemplate(
     msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """A template that was built from a real node (as JSON data, without fields that may be secret), and the time."""
+    """A template of a node group that was built from a real node.
+
+    Attributes
+    ----------
+    template : dict of str to Any
+        The template as JSON data, without fields that may be secret.
+    added : Moment
+        Time at which it was built, in nanoseconds since 1970.
+    """
 
     template: dict[str, Any]
     added: Moment
@@ -439,7 +545,15 @@ class RememberedTemplate(
 class RememberedTarget(
     msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """Target size of a group at the end of a loop, and the target size in the group's description (None if missing)."""
+    """Target size of a node group at the end of a loop.
+
+    Attributes
+    ----------
+    target : Count
+        The target size.
+    described : Count or None
+        Target size in the description of the group at that time. None: it had none.
+    """
 
     target: Count
     described: Count | None = None
@@ -448,19 +562,37 @@ class RememberedTarget(
 class LoopState(
     msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """State that one loop passes to the next.
+    """State that one loop of the Cluster Autoscaler passes to the next.
 
-    - ``cursor``: position of the scan over nodes; scale-up and scale-down of one loop share it.
-    - ``scale_up``, ``scale_down``, ``provisioning``: state of these parts.
-    - ``cluster``: readiness, pending requests and back-off.
-    - ``templates``: examples of each group's nodes from when it had a good one.
-    - ``initializers``: requested sizes of groups that are still being created, by their temporary id.
-    - ``deletions``: nodes that are being deleted.
-    - ``taints_cleaned``: taints that an earlier process left on nodes have been removed.
-    - ``latencies``, ``skipped``: for how long nodes wait for deletion and for evaluation, if that is tracked.
-    - ``differing_drivers``: drivers whose devices differed from the templates at the last comparison.
-    - ``targets``: the target sizes of groups whose new nodes have not all registered, by id; until then they are used
-      for a caller who describes these groups as before.
+    Attributes
+    ----------
+    cursor : Annotated[Count, msgspec.Meta(ge=0, lt=1 << 62)]
+        Position of the scan over nodes; scale-up and scale-down of one loop share it.
+    cluster : ClusterStateRegistry
+        Readiness, pending requests and back-off of the node groups.
+    scale_up : ScaleUpState
+        State of scale-up.
+    scale_down : ScaleDownState
+        State of scale-down.
+    templates : dict of str to RememberedTemplate
+        Template of each group, from when it had a good node.
+    initializers : dict of str to AsyncInitializer
+        Requested sizes of groups that are still being created, by their temporary id.
+    deletions : Deletions
+        Nodes that are being deleted.
+    taints_cleaned : bool
+        Whether taints that an earlier process left on nodes have been removed.
+    latencies : NodeLatencyTracker
+        For how long unneeded nodes wait for their deletion, if that is tracked.
+    skipped : MaxNodeSkipEvalTime or None
+        For how long nodes have not been evaluated. None: that is not tracked.
+    provisioning : ProvisioningState
+        State of provisioning requests.
+    differing_drivers : list of str
+        Drivers whose devices differed from the templates at the last comparison.
+    targets : dict of str to RememberedTarget
+        Target size of each group whose new nodes have not all registered. Until then it counts for a caller who
+        describes the group as before.
     """
 
     cursor: Annotated[Count, msgspec.Meta(ge=0, lt=1 << 62)] = 0

@@ -74,7 +74,19 @@ class GroupSize(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class ScaleUpInfo(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """One line of a plan: a group goes from ``current`` to ``new`` nodes; it may have ``max``."""
+    """Growth of a node group.
+
+    Attributes
+    ----------
+    group : str
+        Id of the node group.
+    current : int
+        Number of nodes now.
+    new : int
+        Number of nodes after the scale-up.
+    max : int
+        Maximum number of nodes.
+    """
 
     group: str
     current: int

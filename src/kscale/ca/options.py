@@ -270,7 +270,7 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     ignore_mirror_pods_utilization
         Leave mirror pods out of a node's utilization.
     scale_down_non_empty_candidates_count
-        Maximum number of nodes with pods that one loop simulates the removal of.
+        Maximum number of nodes with pods whose removal one loop simulates.
     scale_down_candidates_pool_ratio
         Share of all nodes that one loop considers as further candidates for removal.
     scale_down_candidates_pool_min_count
@@ -312,7 +312,7 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     skip_nodes_with_custom_controller_pods
         Keep nodes with pods whose controller is not one of Kubernetes' own.
     min_replica_count
-        Pods of smaller ReplicaSets hold their node.
+        Minimum number of replicas of a ReplicaSet. Pods of smaller ones keep their node.
     max_bulk_soft_taint_count
         Maximum number of candidates for deletion that one loop taints; 0: none.
     max_bulk_soft_taint_time
@@ -320,9 +320,9 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     node_deletion_candidate_ttl
         How long the taint of a candidate for deletion is trusted after a restart.
     node_removal_latency_tracking_enabled
-        Export how long unneeded nodes stay.
+        Export a metric of how long unneeded nodes stay.
     max_node_skip_eval_time_tracker_enabled
-        Export the longest time for which a node was not considered for removal.
+        Export a metric of the longest time for which a node was not considered for removal.
     node_autoprovisioning_enabled
         Create node groups that a scale-up needs, and delete those that nothing needs.
     max_autoprovisioned_node_group_count

@@ -1,5 +1,6 @@
 """Repairs before a scale-up: remove unregistered and failed instances, and fix wrong target sizes.
 
+An instance may take its group's ``max_node_provision_time`` to register (default: 15 minutes, in ``ca/options.py``).
 Deletions of a repair start no cooldown.
 
 Upstream: ``core/static_autoscaler.go`` (removeOldUnregisteredNodes, deleteCreatedNodesWithErrors, fixNodeGroupSize).

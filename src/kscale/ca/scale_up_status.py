@@ -77,7 +77,15 @@ class ConsideredGroup(msgspec.Struct, kw_only=True, frozen=True, rename="camel")
 
 
 class CreatedGroupIds(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """Groups that were created for this scale-up."""
+    """Node groups that were created for a scale-up.
+
+    Attributes
+    ----------
+    main : str
+        Id of the group that was chosen.
+    extra : list of str
+        Ids of further groups that were created with it.
+    """
 
     main: str
     extra: list[str] = []
@@ -150,11 +158,22 @@ class _RecordStruct(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class ExpanderScore(_RecordStruct, frozen=True):
-    """Result of one expander of the chain for an option: its score (less is better), its note, whether it kept the
-    option.
+    """Result of one expander of the chain for an option.
 
-    A score that is not finite is no ``score``: ``notFinite`` contains it (``+Inf``, ``-Inf``, ``NaN``). ``parts``: the
-    finite numbers that the score was computed from, by name.
+    Attributes
+    ----------
+    expander : str
+        Name of the expander.
+    kept : bool
+        Whether the expander kept the option.
+    score : float or None
+        Score of the option; a lower score is better. None: there is no score, or it is not finite.
+    not_finite : str
+        The score if it is not finite: ``+Inf``, ``-Inf`` or ``NaN``. Empty: it is finite, or there is none.
+    parts : dict of str to float
+        The finite numbers from which the score was computed, by name.
+    note : str
+        Explanation of the result. Empty: none.
     """
 
     expander: str
@@ -166,11 +185,28 @@ class ExpanderScore(_RecordStruct, frozen=True):
 
 
 class ScaleUpChoice(_RecordStruct, frozen=True):
-    """One node group as a way to scale up.
+    """One node group as an option to scale up.
 
-    ``nodes`` and ``pods`` are the new nodes and placed pods of the estimate, 0 if the group is no option: then
-    ``skipped`` is the reason; if that is empty, the group takes no pod. ``bound`` is a proven lower bound of nodes for
-    the same pods, ``boundMethod`` its proof. ``similar``: groups that would share the new nodes.
+    Attributes
+    ----------
+    group : str
+        Id of the node group.
+    nodes : int
+        Number of new nodes of the estimate. 0: the group is no option.
+    pods : int
+        Number of pods that the new nodes take. 0: the group is no option.
+    chosen : bool
+        Whether the expander chose the group.
+    scores : list of ExpanderScore
+        Results of the expanders, in the order of the chain.
+    similar : list of str
+        Groups that would share the new nodes.
+    skipped : list of str
+        Why the group was skipped. Empty: it was not; without ``pods`` it takes no pod.
+    bound : int or None
+        Proven lower bound of the number of nodes for the same pods. None: not computed.
+    bound_method : str
+        Method that proved ``bound``. Empty without a bound.
     """
 
     group: str
@@ -185,7 +221,17 @@ class ScaleUpChoice(_RecordStruct, frozen=True):
 
 
 class GroupRejection(_RecordStruct, frozen=True):
-    """The first predicate that fails on an empty new node of a group, its reasons, and what it compared."""
+    """Why a pod does not fit on an empty new node of a group.
+
+    Attributes
+    ----------
+    plugin : str
+        The first plug-in of the scheduler that rejects the pod.
+    reasons : list of str
+        Texts of the plug-in, as in kube-scheduler's events.
+    numbers : list of dict of str to Any
+        Values that the plug-in compared.
+    """
 
     plugin: str
     reasons: list[str]
@@ -195,9 +241,18 @@ class GroupRejection(_RecordStruct, frozen=True):
 class UnschedulablePods(_RecordStruct, frozen=True):
     """Equivalent pods that stay pending after the scale-up, and why.
 
-    ``rejected``: node groups that do not take them, on an empty new node without other pods; ``takenBy``:
-    groups that would. ``why`` is the short reason. Skipped groups are the same for all pods: see ``skipped`` of the
-    options.
+    Skipped groups are the same for all pods: see ``skipped`` of the options.
+
+    Attributes
+    ----------
+    pods : list of str
+        The pods as ``namespace/name``.
+    why : str
+        The reason in short.
+    rejected : dict of str to GroupRejection
+        Node groups on whose empty new nodes the pods do not fit, and why.
+    taken_by : list of str
+        Node groups that would take the pods.
     """
 
     pods: list[str]
@@ -207,12 +262,30 @@ class UnschedulablePods(_RecordStruct, frozen=True):
 
 
 class PodCounts(_RecordStruct, frozen=True):
-    """Number of pods that each step removed before the scale-up, in the order of the steps.
+    """Number of pods that each step before the scale-up removed from the pending pods, in the order of the steps.
 
-    ``ignored``: being deleted, gated, or not reported as unschedulable by the scheduler; ``expendable``: of a priority
-    below the cut-off; ``drained``: added, because their nodes are being drained; ``onExisting``: fit on existing or
-    upcoming nodes; ``outOfTime``: not checked; ``daemonSet``; ``consuming``: wait for a ProvisioningRequest; ``young``;
-    ``asked``: what remained.
+    Attributes
+    ----------
+    waiting : int
+        Pending pods at the beginning.
+    ignored : int
+        Pods that are being deleted, that are gated, or that the scheduler has not reported as unschedulable.
+    expendable : int
+        Pods with a priority below the cutoff.
+    drained : int
+        Pods that were added because their nodes are being drained.
+    on_existing : int
+        Pods that fit on existing or upcoming nodes.
+    out_of_time : int
+        Pods that were not checked for lack of time.
+    daemon_set : int
+        Pods of DaemonSets.
+    consuming : int
+        Pods that wait for a ProvisioningRequest.
+    young : int
+        Pods whose delay has not passed.
+    asked : int
+        Remaining pods, for which the scale-up looked for nodes.
     """
 
     waiting: int = 0
@@ -228,20 +301,53 @@ class PodCounts(_RecordStruct, frozen=True):
 
 
 class ScaleUpPlanRecord(Record, frozen=True):
-    """One loop of scale-up as if everything succeeded.
+    """One loop of scale-up of the Cluster Autoscaler, as if every action succeeded. If there were several scale-ups in
+    one loop (a salvo), ``result`` is that of the last one. Pods are ``namespace/name``.
 
-    - ``result``: upstream's, e.g. ``ScaleUpSuccessful``; ``error`` comes with ``ScaleUpError``. Of several scale-ups in
-      one loop (a salvo) it is the last one's.
-    - ``scaleUps``: the final plan, balanced over similar groups; ``options``: every group, with the chosen one marked
-      (of a salvo: as the first scale-up saw them, with all chosen ones marked).
-    - ``triggered``: pods that get a place, as upstream reports it; ``beyondLimits``: those of them for which quotas
-      leave no node; ``remainUnschedulable``: pods that get none; ``placed``: pod -> node, for pods that fit
-      without new nodes; ``young``: pods whose delay has not passed; ``notTried``: pods for which there was no time.
-    - ``scaleDownDisabled``: more pods may follow soon, so the loop removes no node either.
-    - ``upcoming``: nodes by group that were requested before and are assumed to arrive; ``createdGroups``: groups that
-      would be created; ``minSizes``: groups that are scaled up to their minimum size afterwards.
-    - ``notSimilar``: with balancing, the groups that take pods and do not share the new nodes, and what differs.
-    - ``events`` are upstream's; ``warnings`` what it would log; ``state`` is for the next loop.
+    Attributes
+    ----------
+    result : str
+        Upstream's result, such as ``ScaleUpSuccessful``.
+    error : ErrorRecord or None
+        The error. None: there is none.
+    chosen : str or None
+        Id of the chosen node group. None: no group was chosen.
+    scale_ups : list of ScaleUpInfo
+        Node groups that grow, after balancing over similar groups.
+    options : list of ScaleUpChoice
+        Every node group as an option. Of a salvo: as the first scale-up saw them, with all chosen groups marked.
+    triggered : list of str
+        Pods that get a place on new nodes, as upstream reports it.
+    beyond_limits : list of str
+        Those of the triggered pods for which quotas leave no node.
+    remain_unschedulable : list of UnschedulablePods
+        Pods that get no place, and why.
+    placed : dict of str to str
+        Existing or upcoming node of each pod that fits without new nodes.
+    young : list of str
+        Pods whose delay (``--new-pod-scale-up-delay``) has not passed.
+    lists : PodCounts
+        Number of pods that each step before the scale-up removed.
+    not_tried : list of str
+        Pods for which there was no time.
+    scale_down_disabled : bool
+        Whether the loop removes no nodes because more pods may follow soon.
+    upcoming : dict of str to int
+        Number of nodes by node group that were requested before and are assumed to arrive.
+    created_groups : list of CreatedGroupIds
+        Node groups that would be created.
+    min_sizes : list of ScaleUpInfo
+        Node groups that grow to their minimum size afterwards.
+    not_similar : dict of str to list of str
+        With balancing: node groups that take pods but do not share the new nodes, and what differs.
+    events : list of Event
+        Events that upstream would emit.
+    warnings : list of str
+        Warnings that upstream would log.
+    unmodelled : list of str
+        Features of pods that are not evaluated.
+    state : LoopState
+        State for the next loop, to be passed on as it is.
     """
 
     KIND = "ScaleUpPlan"

@@ -130,11 +130,28 @@ _NO_OWNER = "Pod"
 
 
 class CostShare(Part, frozen=True):
-    """Cost per hour of the requests of the pods of ``name``, and its ``share`` of the cost of all nodes.
+    """Cost per hour of the requests of some pods.
 
-    ``cpu`` (milli-cores) and ``memory`` (bytes) are the requests; ``biggest`` (of a namespace): its most expensive
-    workload. ``by_resource`` and ``by_pool`` divide the cost by requested resource and by node group (empty name: nodes
-    of no group).
+    Attributes
+    ----------
+    name : str
+        The namespace, or the workload as ``namespace/Kind/name``.
+    pods : int
+        Number of pods.
+    cost : float
+        Their part of the cost of the nodes, per hour.
+    share : float
+        ``cost`` divided by the cost of all nodes, from 0 to 1.
+    cpu : int
+        Their CPU requests, in milli-cores.
+    memory : int
+        Their memory requests, in bytes.
+    biggest : str
+        Of a namespace: its most expensive workload, as ``Kind/name``. Empty for a workload.
+    by_resource : dict of str to float
+        ``cost`` divided by requested resource.
+    by_pool : dict of str to float
+        ``cost`` divided by node group. The empty name stands for nodes without a group.
     """
 
     name: str
@@ -149,12 +166,23 @@ class CostShare(Part, frozen=True):
 
 
 class PoolCost(Part, frozen=True):
-    """The nodes of a group (empty name: of no group); ``idle`` is the part of their cost that nobody requested."""
+    """Cost of the nodes of a node group.
+
+    Attributes
+    ----------
+    name : str
+        Id of the node group. Empty: nodes without a group.
+    nodes : int
+        Number of nodes.
+    cost : float
+        Cost of these nodes per hour.
+    idle : float
+        Part of ``cost`` for capacity that no pod requested, per hour.
+    """
 
     name: str
     nodes: int
     cost: float
-    """Of all its nodes for one hour."""
     idle: float
 
 
@@ -162,22 +190,47 @@ class IdealMix(Part, frozen=True):
     """The cheapest set of nodes found for the pods of the report, as if there were no nodes, and a lower bound of the
     cost.
 
-    The bound is null if it does not cover the same pods, of which ``unschedulable_count`` are unschedulable.
-    ``node_count``: number of nodes in the set.
+    Attributes
+    ----------
+    cost : float
+        Cost of the set of nodes per hour.
+    bound : float or None
+        Lower bound: no nodes for these pods cost less per hour. None: the bound does not cover the same pods.
+    node_count : int
+        Number of nodes in the set.
+    unschedulable_count : int
+        Number of pods that fit on no node of the set.
     """
 
     cost: float
-    """Of all nodes for one hour."""
     bound: float | None
     node_count: int
     unschedulable_count: int
 
 
 class AllocatedCost(Part, frozen=True):
-    """Cost of one team: ``cost`` = ``requested`` + ``idle`` + ``storage``, and its ``share`` of the total.
+    """Cost of one team. Amounts are for all hours of the window together; ``cost`` = ``requested`` + ``idle`` +
+    ``storage``.
 
-    Amounts are for all hours of the window together, ``by_usage`` as well (it is ``byUsage`` in JSON).
-    ``cost`` and ``storage`` are for all hours.
+    Attributes
+    ----------
+    name : str
+        Name of the team: a namespace, a workload, or the value of a label or annotation. ``(none)``, ``(idle)`` and
+        ``(unbound volumes)`` are lines for what belongs to no team.
+    pods : int
+        Number of its pods.
+    requested : float
+        Cost of what its pods request.
+    idle : float
+        Its part of the cost of capacity that no pod requested.
+    storage : float
+        Cost of its volumes in all hours of the window.
+    cost : float
+        Total cost in all hours of the window.
+    share : float
+        ``cost`` divided by the cost of all teams, from 0 to 1.
+    by_usage : float or None
+        Total cost of the team in all hours if usage divided the nodes instead of requests. None: no history of usage.
     """
 
     name: str
@@ -188,14 +241,39 @@ class AllocatedCost(Part, frozen=True):
     cost: float
     share: float
     by_usage: float | None = None
-    """Cost of the team if usage divided the nodes instead of requests; null without a history."""
 
 
 class CostAllocation(Record, frozen=True):
-    """The cost of ``hours`` hours divided by ``by``: the amounts of ``lines`` add up to those of the allocation.
+    """The cost of a cluster divided among teams. Amounts are for all hours together; ``cost`` = ``requested`` +
+    ``idle`` + ``storage``. The amounts of the lines add up to these.
 
-    ``cost`` = ``requested`` + ``idle`` + ``storage``, for all hours together. ``decimals``: digits of an amount after
-    the point.
+    Attributes
+    ----------
+    by : str
+        What names the team of a pod: ``namespace``, ``workload``, ``controller``, ``label:KEY`` or ``annotation:KEY``.
+    idle_rule : str
+        Who pays for capacity that no pod requested: ``proportional`` (all teams, in proportion to their cost),
+        ``separate`` (a line of its own) or ``none`` (left out).
+    hours : float
+        Length of the window, in hours.
+    decimals : int
+        Number of decimals of the amounts.
+    cost : float
+        Total cost in all hours of the window.
+    requested : float
+        Cost of what pods request.
+    idle : float
+        Cost of capacity that no pod requested; 0 with the rule ``none``.
+    storage : float
+        Cost of volumes.
+    lines : list of AllocatedCost
+        Cost of each team.
+    volumes : int
+        Number of volumes with a price.
+    unpriced_volumes : int
+        Number of volumes whose storage class has no price. They cost nothing here.
+    unmeasured_pods : int or None
+        Number of counted pods without a sample of usage, which pay nothing by usage. None: no history of usage.
     """
 
     KIND: ClassVar[str] = "CostAllocation"
@@ -203,7 +281,6 @@ class CostAllocation(Record, frozen=True):
 
     by: str
     idle_rule: str
-    """The rule that divides idle capacity: ``proportional``, ``separate`` or ``none``."""
     hours: float
     decimals: int
     cost: float
@@ -212,11 +289,8 @@ class CostAllocation(Record, frozen=True):
     storage: float
     lines: list[AllocatedCost]
     volumes: int = 0
-    """Number of volumes with a price."""
     unpriced_volumes: int = 0
-    """Number of volumes of storage classes without a price."""
     unmeasured_pods: int | None = None
-    """Number of pods without samples in the history, which pay nothing by usage; null without a history."""
 
     def summary(self) -> str:
         """Return a line with the cost of the time window, the number of lines and what they are named by."""
@@ -235,12 +309,36 @@ class CostAllocation(Record, frozen=True):
 
 
 class CostReport(Record, frozen=True):
-    """Cost of the nodes per hour: ``cost`` = ``requested`` + ``idle``.
+    """Cost of the nodes of a cluster per hour: ``cost`` = ``requested`` + ``idle``.
 
-    ``node_count``: number of nodes. ``unpriced`` of them have no known price and no share of the cost; pods on them are
-    not part of ``namespaces`` and ``workloads``, which are sorted by cost. The price of a node is divided among its
-    resources, a GiB of memory as 1/7.5 of a core and a GPU as 30 cores, and each part among the pods by their requests
-    relative to what the node offers. ``ideal``: if requested.
+    The price of a node is divided among its resources, with a GiB of memory as 1/7.5 of a core and a GPU as 30 cores.
+    Each part is divided among the pods by their requests relative to what the node offers.
+
+    Attributes
+    ----------
+    node_count : int
+        Number of nodes.
+    unpriced : int
+        Number of nodes without a known price. They are not part of the cost, and pods on them are not part of
+        ``namespaces`` and ``workloads``.
+    pods : int
+        Number of pods on nodes with a known price.
+    cost : float
+        Cost of the nodes per hour.
+    requested : float
+        Part of ``cost`` for what pods request, per hour.
+    idle : float
+        Part of ``cost`` for capacity that no pod requested, per hour.
+    namespaces : list of CostShare
+        Cost of each namespace, most expensive first.
+    workloads : list of CostShare
+        Cost of each workload, most expensive first.
+    pools : list of PoolCost
+        Cost of each node group.
+    ideal : IdealMix or None
+        The cheapest set of nodes for the same pods. None: not requested.
+    allocation : CostAllocation or None
+        The cost by team. None: not requested.
     """
 
     KIND: ClassVar[str] = "CostReport"
@@ -255,10 +353,8 @@ class CostReport(Record, frozen=True):
     namespaces: list[CostShare]
     workloads: list[CostShare]
     pools: list[PoolCost]
-    """By group."""
     ideal: IdealMix | None = None
     allocation: CostAllocation | None = None
-    """The cost by team."""
 
     def summary(self) -> str:
         """Return a line with the cost per hour, how much of it is idle, and how many nodes have no price."""

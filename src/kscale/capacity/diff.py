@@ -47,14 +47,24 @@ class ClusterTotals(Part, frozen=True):
 
     Attributes
     ----------
-    nodes, pods, pending : int
-        Numbers of nodes, of pods on nodes, and of pending pods.
-    cpu, memory : int
-        Requests of the pods on nodes, in milli-cores and bytes.
-    cpu_allocatable, memory_allocatable : int
-        What the nodes offer, in milli-cores and bytes.
+    nodes : int
+        Number of nodes.
+    pods : int
+        Number of pods on nodes.
+    pending : int
+        Number of pending pods.
+    cpu : int
+        CPU requests of the pods on nodes, in milli-cores.
+    memory : int
+        Memory requests of the pods on nodes, in bytes.
+    cpu_allocatable : int
+        Allocatable CPU of the nodes, in milli-cores.
+    memory_allocatable : int
+        Allocatable memory of the nodes, in bytes.
     cost : float or None
-        Per hour, of the nodes with a known price; None if there are none. ``unpriced`` counts the other nodes.
+        Cost per hour of the nodes with a known price. None: no price is known.
+    unpriced : int
+        Number of nodes without a known price.
     """
 
     nodes: int
@@ -69,7 +79,17 @@ class ClusterTotals(Part, frozen=True):
 
 
 class FieldChange(Part, frozen=True):
-    """A ``field`` that differs: its value ``before`` and ``after``, None where it is missing."""
+    """A field of a node that differs between the dumps.
+
+    Attributes
+    ----------
+    field : str
+        Name of the field.
+    before : str or None
+        Value in the first dump. None: absent.
+    after : str or None
+        Value in the second dump. None: absent.
+    """
 
     field: str
     before: str | None
@@ -77,9 +97,20 @@ class FieldChange(Part, frozen=True):
 
 
 class NodeDiff(Part, frozen=True):
-    """A node with its ``change``: ``added``, ``removed`` or ``changed``, and then the ``fields`` that differ.
+    """A node that differs between the dumps.
 
-    ``pods_before``, ``pods_after``: number of pods on it in each dump.
+    Attributes
+    ----------
+    node : str
+        Name of the node.
+    change : str
+        ``added``, ``removed`` or ``changed``.
+    pods_before : int
+        Number of pods on the node in the first dump.
+    pods_after : int
+        Number of pods on the node in the second dump.
+    fields : list of FieldChange
+        With ``changed``: the fields that differ.
     """
 
     node: str
@@ -90,18 +121,22 @@ class NodeDiff(Part, frozen=True):
 
 
 class WorkloadDiff(Part, frozen=True):
-    """A workload whose pods or requests differ; ``change``: ``added``, ``removed`` or ``changed``.
+    """A workload whose pods or requests differ between the dumps. ``before`` is the first dump, ``after`` the second.
 
     Attributes
     ----------
+    workload : str
+        The workload as ``namespace/Kind/name``.
+    change : str
+        ``added``, ``removed`` or ``changed``.
     pods_before, pods_after : int
         Number of its pods, pending ones included.
     pending_before, pending_after : int
         Number of its pending pods.
     cpu_before, cpu_after : int
-        Requests of all its pods, in milli-cores.
+        CPU requests of all its pods, in milli-cores.
     memory_before, memory_after : int
-        Requests of all its pods, in bytes.
+        Memory requests of all its pods, in bytes.
     """
 
     workload: str
@@ -117,18 +152,21 @@ class WorkloadDiff(Part, frozen=True):
 
 
 class PodDiff(Part, frozen=True):
-    """A pod with its ``change``: ``added``, ``removed``, ``moved``, ``bound``, ``unbound`` or ``resized``.
-
-    ``moved`` means to another node; ``bound`` means pending before and on a node after; ``unbound`` the opposite.
+    """A pod that differs between the dumps. ``before`` is the first dump, ``after`` the second.
 
     Attributes
     ----------
+    pod : str
+        The pod as ``namespace/name``.
+    change : str
+        ``added``, ``removed``, ``moved`` (to another node), ``bound`` (pending before, on a node after), ``unbound``
+        (the opposite) or ``resized``.
     node_before, node_after : str or None
-        The node in each dump; None if the pod is pending or not there.
+        Node of the pod. None: the pod is pending, or not in this dump.
     cpu_before, cpu_after : int or None
-        Requests in milli-cores; None where the pod is not there.
+        CPU request in milli-cores. None: the pod is not in this dump.
     memory_before, memory_after : int or None
-        Requests in bytes; None where the pod is not there.
+        Memory request in bytes. None: the pod is not in this dump.
     """
 
     pod: str
@@ -142,10 +180,19 @@ class PodDiff(Part, frozen=True):
 
 
 class VerdictDiff(Part, frozen=True):
-    """A pod that is pending in some dump, and its verdicts ``before`` and ``after``, which differ.
+    """A pod that is pending in at least one of the dumps, and whose verdicts differ.
 
     A verdict is ``absent``, ``on NODE``, ``fits 3 nodes``, or the reasons of kube-scheduler's filters, most frequent
     first. Reasons are compared without the numbers of nodes.
+
+    Attributes
+    ----------
+    pod : str
+        The pod as ``namespace/name``.
+    before : str
+        Verdict in the first dump.
+    after : str
+        Verdict in the second dump.
     """
 
     pod: str
@@ -154,10 +201,24 @@ class VerdictDiff(Part, frozen=True):
 
 
 class ClusterDiff(Record, frozen=True):
-    """Differences between two dumps of a cluster: ``nodes``, ``workloads``, ``pods`` and ``verdicts`` on pending pods.
+    """Differences between two dumps of a cluster.
 
-    ``before``, ``after``: sums of each dump. ``newly_pending``: number of pods that are pending in the second dump and
-    were not in the first.
+    Attributes
+    ----------
+    before : ClusterTotals
+        Sums of the first dump.
+    after : ClusterTotals
+        Sums of the second dump.
+    nodes : list of NodeDiff
+        Nodes that differ.
+    workloads : list of WorkloadDiff
+        Workloads that differ.
+    pods : list of PodDiff
+        Pods that differ.
+    verdicts : list of VerdictDiff
+        Pods that are pending in at least one dump, with another verdict in the other dump.
+    newly_pending : int
+        Number of pods that are pending in the second dump and were not in the first.
     """
 
     KIND: ClassVar[str] = "ClusterDiff"

@@ -30,14 +30,30 @@ EVICTED, PENDING, BLOCKED, DAEMON_SET, ENDS = "evicted", "pending", "blocked", "
 
 
 class DrainedPod(Part, frozen=True):
-    """A pod of a drained node and its ``fate``.
+    """A pod of a drained node.
 
-    - ``evicted``: in wave number ``wave``; kube-scheduler places it on the node ``to``
-    - ``pending``: evicted in wave ``wave``, and no node takes it; ``why`` is kube-scheduler's message
-    - ``blocked``: ``rule`` keeps it on its node, for ``reason``, which ``why`` explains; ``budget``: the
-      PodDisruptionBudget that allows no eviction
-    - ``daemonset``: of a DaemonSet, ends with the node
-    - ``ends``: a mirror pod or a pod that is terminating for too long, ends with the node
+    Attributes
+    ----------
+    pod : str
+        The pod as ``namespace/name``.
+    node : str
+        The drained node.
+    fate : str
+        ``evicted`` (gets another node), ``pending`` (evicted, and no node takes it), ``blocked`` (must stay on its
+        node), ``daemonset`` (of a DaemonSet; ends with the node) or ``ends`` (a mirror pod, or a pod that is
+        terminating for too long; ends with the node).
+    wave : int or None
+        Number of the wave in which the pod is evicted, from 1. None: it is not evicted.
+    to : str or None
+        With ``evicted``: the node that kube-scheduler chooses. None otherwise.
+    rule : str
+        With ``blocked``: the drain rule that keeps the pod on its node.
+    reason : str
+        With ``blocked``: the reason as upstream names it.
+    why : str
+        With ``blocked``: explanation of the reason. With ``pending``: kube-scheduler's message.
+    budget : str
+        With ``blocked``: the PodDisruptionBudget that allows no eviction, as ``namespace/name``. Empty: none.
     """
 
     pod: str
@@ -52,11 +68,27 @@ class DrainedPod(Part, frozen=True):
 
 
 class DrainReport(Record, frozen=True):
-    """Effect of draining ``nodes`` together. ``complete``: every pod leaves, and every evicted pod gets a node.
+    """Effect of draining nodes together.
 
-    ``waves``: evictions that the disruption budgets allow at once are one wave; the next one begins when the evicted
-    pods are ready elsewhere. ``evicted`` = pods with a new node; ``pending_count``, ``blocked``: numbers of such pods;
-    ``ending``: pods that end with their node. ``pods``: blocked and pending ones first.
+    Attributes
+    ----------
+    nodes : list of str
+        Names of the drained nodes.
+    complete : bool
+        Whether every pod leaves, and every evicted pod gets a node.
+    waves : int
+        Number of waves of evictions. The disruption budgets allow all evictions of a wave at once; the next wave begins
+        when the evicted pods are ready elsewhere.
+    evicted : int
+        Number of pods that get another node.
+    pending_count : int
+        Number of evicted pods that no node takes.
+    blocked : int
+        Number of pods that must stay on their node.
+    ending : int
+        Number of pods that end with their node.
+    pods : list of DrainedPod
+        All pods of the nodes; blocked and pending ones first.
     """
 
     KIND: ClassVar[str] = "DrainReport"

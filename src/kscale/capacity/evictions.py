@@ -58,10 +58,20 @@ WAITS_FOR_COMPLETION = "WaitsForCompletion"
 
 
 class PodHold(Part, frozen=True):
-    """A pod that keeps its node.
+    """A pod that keeps its node from being removed.
 
-    ``rule``: the drain rule that decides, ``reason``: its reason as upstream names it, ``why``: the same in words.
-    ``budget``: the PodDisruptionBudget that allows no eviction (``namespace/name``).
+    Attributes
+    ----------
+    pod : str
+        The pod as ``namespace/name``.
+    rule : str
+        The drain rule that decides.
+    reason : str
+        The reason as upstream names it.
+    why : str
+        The reason in words.
+    budget : str
+        The PodDisruptionBudget that allows no eviction, as ``namespace/name``. Empty: none.
     """
 
     pod: str

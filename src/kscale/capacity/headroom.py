@@ -49,8 +49,21 @@ _MAX_COUNT = 100_000
 class MorePods(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
     """Number of copies of one pod that fit if no other pod is added.
 
-    ``pod``: the example; ``kind``, ``name``: the workload whose pod it is. ``placement``: node -> how many of them go
-    there; ``next_event``: kube-scheduler's text for the next one. Both are omitted if more than 100,000 fit.
+    Attributes
+    ----------
+    pod : str
+        The pod as ``namespace/name``.
+    more : int
+        Number of copies that fit.
+    kind : str
+        Kind of the workload whose pod it is.
+    name : str
+        Name of the workload, or of the pod itself.
+    placement : dict of str to int or None
+        Number of copies by node. None: more than 100,000 fit.
+    next_event : str
+        kube-scheduler's text for one copy more, or why the API server would refuse the pod. Empty: more than 100,000
+        fit.
     """
 
     pod: str
@@ -62,12 +75,30 @@ class MorePods(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
 
 
 class HeadroomReport(Record, frozen=True):
-    """Number of copies of a pod that fit now, and the effect of losing each node and zone.
+    """Number of copies of pods that fit now, and the effect of losing nodes and zones.
 
-    ``more``: how many more of ``pod`` fit, ``placement`` and ``nextEvent`` as in ``pods`` (null or empty unless exactly
-    one pod was requested); ``pods``: each requested pod, by itself. ``nodes``, ``zones``: every loss. ``lost``: the
-    losses requested by name; ``pairs``: those of every pair of nodes, if requested. ``unmodelled``: features of the
-    pods that kscale does not evaluate yet.
+    Attributes
+    ----------
+    pod : str or None
+        The requested pod, as ``namespace/name``. None: not exactly one pod was requested.
+    more : int or None
+        Number of copies of ``pod`` that fit. None without ``pod``.
+    nodes : list of Loss
+        Effect of losing each node.
+    zones : list of Loss
+        Effect of losing each zone.
+    placement : dict of str to int or None
+        Number of copies of ``pod`` by node. None without ``pod``, or if more than 100,000 fit.
+    next_event : str
+        kube-scheduler's text for one copy of ``pod`` more. Empty without ``pod``, or if more than 100,000 fit.
+    lost : list of Loss
+        Effect of the losses that were requested by name.
+    pairs : PairLosses or None
+        Effect of losing every pair of nodes. None: not requested.
+    pods : list of MorePods
+        Number of copies of each requested pod, as if no other pod was added.
+    unmodelled : list of str
+        Features of the pods that are not evaluated.
     """
 
     KIND: ClassVar[str] = "HeadroomReport"
@@ -89,7 +120,6 @@ class HeadroomReport(Record, frozen=True):
     zones: list[Loss]
     placement: dict[str, int] | None = None
     next_event: str = ""
-    """Of kube-scheduler, why one more finds no place."""
     lost: list[Loss] = msgspec.field(default_factory=list)
     pairs: PairLosses | None = None
     pods: list[MorePods] = msgspec.field(default_factory=list)

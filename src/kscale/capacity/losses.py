@@ -84,12 +84,23 @@ _FIRST = 3  # number of homeless pods that a loss names
 
 
 class Repair(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """The cheapest new nodes found for the homeless pods of a loss.
+    """The cheapest new nodes found for the homeless pods of a loss. Zones that are lost offer no nodes.
 
-    ``offers`` counts the nodes by group, ``cost`` is $/h. ``unschedulable_count`` pods fit none of the groups either;
-    lost zones offer no nodes. ``limits_reached``: groups at their maximum size. A repair without nodes and without
-    unschedulable pods means that all pods fit on the remaining nodes, in another order than the one in which they were
-    homeless.
+    A repair without nodes and without unschedulable pods means that all pods fit on the remaining nodes in another
+    order.
+
+    Attributes
+    ----------
+    cost : float
+        Price of the new nodes per hour.
+    nodes : int
+        Number of new nodes.
+    offers : dict of str to int
+        Number of new nodes by node group.
+    unschedulable_count : int
+        Number of homeless pods that fit on none of the groups either.
+    limits_reached : list of str
+        Groups that reach their maximum size.
     """
 
     cost: float
@@ -100,10 +111,20 @@ class Repair(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class Loss(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """The effect of losing ``name`` (a node or a zone, or several at once): ``pods`` need another node, ``homeless``
-    fit none.
+    """The effect of losing a node or a zone, or several of them at once.
 
-    ``first`` names some of the homeless pods. ``repair``: if requested, and some pods are homeless.
+    Attributes
+    ----------
+    name : str
+        What is lost.
+    pods : int
+        Number of pods that need another node.
+    homeless : int
+        Number of these pods that fit on no remaining node.
+    first : list of str
+        Some of the homeless pods, as ``namespace/name``.
+    repair : Repair or None
+        The cheapest new nodes for the homeless pods. None: not requested, or there are no homeless pods.
     """
 
     name: str
@@ -114,11 +135,20 @@ class Loss(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class PairLosses(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """Losses of pairs of nodes, of which each node alone may be lost.
+    """Losses of pairs of nodes. Nodes that leave pods without a node by themselves are not paired.
 
-    ``pairs``: number of pairs; ``homeless``: number of pairs that leave pods unschedulable; ``worst``: those that leave
-    most. ``alone``: nodes that leave pods homeless by themselves, in the order of the snapshot; their pairs are not
-    examined. ``simulated`` pairs had to be simulated; in the others the pods of the two nodes do not interact.
+    Attributes
+    ----------
+    pairs : int
+        Number of pairs.
+    homeless : int
+        Number of pairs whose loss leaves pods without a node.
+    worst : list of Loss
+        The pairs whose loss leaves most pods without a node.
+    alone : list of Loss
+        Nodes that leave pods without a node by themselves, in the order of the snapshot. Their pairs are not examined.
+    simulated : int
+        Number of pairs that had to be simulated. In the others, the pods of the two nodes do not interact.
     """
 
     pairs: int

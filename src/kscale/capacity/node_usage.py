@@ -41,18 +41,21 @@ _EXPLAINED = 20
 
 
 class ResourceUse(Part, frozen=True):
-    """One resource of a node or of all nodes. Amounts are milli-cores of cpu, bytes of memory, else units.
+    """One resource of a node, or of all nodes. Amounts are milli-cores for CPU, bytes for memory, and units for other
+    resources.
 
     Attributes
     ----------
     allocatable : int
-        What the node offers to pods.
-    requests, limits : int
-        Sums over the pods on the node.
+        Amount that the node offers to pods.
+    requests : int
+        Sum of the requests of the pods on the node.
+    limits : int
+        Sum of the limits of the pods on the node.
     unlimited : int
-        Number of pods with a container without a limit, for which ``limits`` is no upper bound.
+        Number of pods with a container without a limit. If it is not 0, ``limits`` is no upper bound.
     usage : int or None
-        What is in use, in the same unit (milli-cores, bytes); None without metrics.
+        Amount in use, in milli-cores, bytes or units. None: no metrics.
     """
 
     allocatable: int
@@ -63,24 +66,32 @@ class ResourceUse(Part, frozen=True):
 
 
 class NodeUsage(Part, frozen=True):
-    """One node.
+    """Utilization of one node, and what keeps it.
 
     Attributes
     ----------
-    node, group : str
-        Its name, and its node group (None: none).
+    node : str
+        Name of the node.
+    group : str or None
+        Id of its node group. None: none.
     price : float or None
-        Per hour; None if it is unknown.
-    pods, pod_slots : int
-        How many pods run on it, and how many may.
-    cpu, memory : ResourceUse
-        In milli-cores and bytes.
-    others : dict
+        Price of the node per hour. None: unknown.
+    pods : int
+        Number of pods on it.
+    pod_slots : int
+        Number of pods that may run on it.
+    cpu : ResourceUse
+        CPU, in milli-cores.
+    memory : ResourceUse
+        Memory, in bytes.
+    others : dict of str to ResourceUse
         Extended resources by name.
     removable : bool
         Whether the node could be removed if no other node was.
-    reason, why : str
-        Scale-down's reason if it is not removable (else None), and an explanation.
+    reason : str or None
+        Scale-down's reason why it is not removable. None: it is removable.
+    why : str
+        Explanation of the reason.
     held_by : list of PodHold
         Every pod that must not be evicted.
     """
@@ -100,18 +111,26 @@ class NodeUsage(Part, frozen=True):
 
 
 class NodeTotals(Part, frozen=True):
-    """Sums over all ``nodes`` and the ``pods`` on them; fields are those of :class:`NodeUsage`.
+    """Sums over all nodes.
 
     Attributes
     ----------
+    nodes : int
+        Number of nodes.
+    pods : int
+        Number of pods on them.
     pod_slots : int
-        How many pods may run on all nodes.
-    cpu, memory : ResourceUse
-        In milli-cores and bytes; the usage counts the ``measured`` nodes only.
-    others : dict
+        Number of pods that may run on them.
+    cpu : ResourceUse
+        CPU, in milli-cores. The usage is that of the ``measured`` nodes only.
+    memory : ResourceUse
+        Memory, in bytes. The usage is that of the ``measured`` nodes only.
+    others : dict of str to ResourceUse
         Extended resources by name.
     price : float
-        Per hour, of the nodes with a known price; ``unpriced`` counts the others.
+        Price per hour of the nodes with a known price.
+    unpriced : int
+        Number of nodes without a known price.
     removable : int
         Number of nodes that could be removed, each alone.
     measured : int
@@ -131,9 +150,16 @@ class NodeTotals(Part, frozen=True):
 
 
 class NodeUsageReport(Record, frozen=True):
-    """Utilization of each of the ``nodes``, and the reason that keeps it; ``totals`` are sums over all of them.
+    """Utilization of each node, and what keeps it.
 
-    ``pending_count``: number of pods without a node, which count nowhere.
+    Attributes
+    ----------
+    nodes : list of NodeUsage
+        The nodes.
+    totals : NodeTotals
+        Sums over all nodes.
+    pending_count : int
+        Number of pods without a node. They count nowhere else.
     """
 
     KIND: ClassVar[str] = "NodeUsageReport"

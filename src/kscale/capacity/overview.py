@@ -33,10 +33,32 @@ _NOT_COUNTED: Final = "the scheduler has not said yet that it is unschedulable"
 
 
 class OverviewNode(Part, frozen=True):
-    """A node. ``cpu`` and ``allocatableCpu`` are milli-cores, ``memory`` and ``allocatableMemory`` bytes; ``cpu`` and
-    ``memory`` are the requests of the node's pods.
+    """A node, and the decision of scale-down on it.
 
-    ``decision`` is scale-down's: ``delete empty``, ``drain``, ``unneeded`` (not yet) or ``stays``; ``why`` explains it.
+    Attributes
+    ----------
+    name : str
+        Name of the node.
+    group : str or None
+        Id of its node group. None: none.
+    ready : bool
+        Whether its condition ``Ready`` is true.
+    unschedulable : bool
+        Whether it is cordoned (``spec.unschedulable``).
+    pods : int
+        Number of pods on it.
+    cpu : int
+        CPU requests of its pods, in milli-cores.
+    allocatable_cpu : int
+        Allocatable CPU, in milli-cores.
+    memory : int
+        Memory requests of its pods, in bytes.
+    allocatable_memory : int
+        Allocatable memory, in bytes.
+    decision : str
+        Decision of scale-down: ``delete empty``, ``drain``, ``unneeded`` (may be removed later) or ``stays``.
+    why : str
+        Explanation of the decision. Empty for ``delete empty`` and ``drain``.
     """
 
     name: str
@@ -53,10 +75,21 @@ class OverviewNode(Part, frozen=True):
 
 
 class PendingSummary(Part, frozen=True):
-    """Pending pods with the same prospect. ``pod``: one of them; ``since``: the creation of the oldest.
+    """Pending pods with the same prospect for the same reason.
 
-    ``prospect`` is ``fits`` (on a node that exists or is coming), ``new node``, ``stays pending`` or ``not counted``;
-    ``why`` explains it.
+    Attributes
+    ----------
+    pod : str
+        One of the pods, as ``namespace/name``.
+    pods : int
+        Number of these pods.
+    prospect : str
+        ``fits`` (on a node that exists or is coming), ``new node``, ``stays pending`` or ``not counted`` (the scheduler
+        has not reported the pod as unschedulable).
+    why : str
+        Explanation of the prospect.
+    since : str or None
+        Creation time of the oldest of these pods (RFC 3339). None: unknown.
     """
 
     pod: str
@@ -67,7 +100,17 @@ class PendingSummary(Part, frozen=True):
 
 
 class GroupGrowth(Part, frozen=True):
-    """Growth of a node group from its ``current`` to its ``new`` size."""
+    """Growth of a node group.
+
+    Attributes
+    ----------
+    group : str
+        Id of the node group.
+    current : int
+        Number of nodes now.
+    new : int
+        Number of nodes after the scale-up.
+    """
 
     group: str
     current: int
@@ -77,8 +120,22 @@ class GroupGrowth(Part, frozen=True):
 class ClusterOverview(Record, frozen=True):
     """The nodes and pending pods of a cluster, and what one loop of the Cluster Autoscaler would do.
 
-    ``scaleUp``: upstream's result, and ``growth`` the groups that would grow. ``scaleDown``: upstream's result.
-    ``unready``: number of nodes that are not ready.
+    Attributes
+    ----------
+    time : str
+        Time of the loop (RFC 3339).
+    unready : int
+        Number of nodes that are not ready.
+    scale_up : str
+        Upstream's result of the scale-up, such as ``ScaleUpSuccessful``.
+    growth : list of GroupGrowth
+        Node groups that would grow.
+    scale_down : str
+        Upstream's result of the scale-down, such as ``ScaleDownNodeDeleteStarted``.
+    pending_summaries : list of PendingSummary
+        Pending pods by prospect and reason, with pods that stay pending first.
+    nodes : list of OverviewNode
+        All nodes.
     """
 
     KIND: ClassVar[str] = "ClusterOverview"

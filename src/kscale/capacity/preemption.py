@@ -32,8 +32,18 @@ __all__ = ["PreemptionNode", "PreemptionReport", "VictimPod", "preempt"]
 
 
 class VictimPod(Part, frozen=True):
-    """A ``pod`` of a ``priority`` that would be evicted. ``started`` is null if it has not started;
-    ``violates``: whether its eviction violates a disruption budget.
+    """A pod that would be evicted.
+
+    Attributes
+    ----------
+    pod : str
+        The pod as ``namespace/name``.
+    priority : int
+        Its priority.
+    started : str or None
+        Start time of the pod (RFC 3339). None: it has not started.
+    violates : bool
+        Whether its eviction violates a disruption budget.
     """
 
     pod: str
@@ -43,18 +53,31 @@ class VictimPod(Part, frozen=True):
 
 
 class PreemptionNode(Part, frozen=True):
-    """Verdict on one node: its ``outcome``.
+    """Verdict on one node.
 
-    - ``chosen``, ``candidate``: evicting ``victims`` makes room
-    - ``fits``: the pod fits without evictions
-    - ``no-victims``: no pod on it has a lower priority
-    - ``not-enough``: without all pods of a lower priority the pod does not fit either
-    - ``not-helpful``: no eviction removes the cause, such as a taint
-    - ``not-tried``: there were enough candidates before
-
-    ``reasons``: kube-scheduler's; ``causes``: why no eviction helps. Of candidates, the values of the criteria:
-    ``violations`` of disruption budgets, ``highest_priority`` and ``priority_sum`` of the victims, and
-    ``latest_start``, when the first of the most important victims started.
+    Attributes
+    ----------
+    node : str
+        Name of the node.
+    outcome : str
+        ``chosen`` or ``candidate`` (evicting ``victims`` makes room), ``fits`` (no eviction is needed), ``no-victims``
+        (no pod on it has a lower priority), ``not-enough`` (the pod does not fit even without all pods of a lower
+        priority), ``not-helpful`` (no eviction removes the cause, such as a taint) or ``not-tried`` (there were enough
+        candidates before).
+    reasons : list of str
+        kube-scheduler's reasons why the pod does not fit.
+    causes : list of str
+        Why no eviction helps.
+    victims : list of VictimPod
+        Pods that would be evicted.
+    violations : int or None
+        Of a candidate: number of victims whose eviction violates a disruption budget. None otherwise.
+    highest_priority : int or None
+        Of a candidate: highest priority of the victims. None otherwise.
+    priority_sum : int or None
+        Of a candidate: sum of the priorities of the victims. None otherwise.
+    latest_start : str or None
+        Of a candidate: earliest start time of the victims with the highest priority (RFC 3339). None otherwise.
     """
 
     node: str
@@ -71,10 +94,27 @@ class PreemptionNode(Part, frozen=True):
 class PreemptionReport(Record, frozen=True):
     """Decision of kube-scheduler's DefaultPreemption for a pending pod.
 
-    ``priority``: that of the ``pod``. ``result``: ``preempts`` (it evicts ``victims`` of ``node``; ``violations`` is
-    how many of them violate a disruption budget), ``fits`` (no eviction is needed), ``never`` (the pod has
-    ``preemptionPolicy: Never``) or ``does-not-help``. ``message``: kube-scheduler's, if it evicts nobody.
-    ``criterion``: what decides between several candidates. ``nodes``: every node, candidates first.
+    Attributes
+    ----------
+    pod : str
+        The pod as ``namespace/name``.
+    priority : int
+        Priority of the pod.
+    result : str
+        ``preempts`` (pods are evicted), ``fits`` (no eviction is needed), ``never`` (the pod has ``preemptionPolicy:
+        Never``) or ``does-not-help``.
+    node : str or None
+        With ``preempts``: the chosen node. None otherwise.
+    victims : list of VictimPod
+        With ``preempts``: the pods to evict.
+    violations : int
+        Number of victims whose eviction violates a disruption budget.
+    criterion : str
+        What decided between several candidates. Empty: nothing had to decide.
+    message : str
+        kube-scheduler's message if it evicts no pod.
+    nodes : list of PreemptionNode
+        Verdict on every node, candidates first. Empty with ``never``.
     """
 
     KIND: ClassVar[str] = "PreemptionReport"

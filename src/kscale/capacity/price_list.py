@@ -29,14 +29,26 @@ _DECIMALS = 9  # costs are counted in billionths
 
 
 class PriceRule(ApiStruct, forbid_unknown_fields=True):
-    """The price of some instance types.
+    """The price of some instance types. Exactly one of ``instance_type`` and ``family`` selects the types, and exactly
+    one of ``discount`` and ``price`` sets the price of one machine.
 
-    ``instanceType`` (``instance_type``) or ``family`` select the types, by names or patterns. ``discount`` (percent off
-    the on-demand price) or ``price`` (per hour) is what one of them costs. ``region``: the rule applies to prices there
-    only.
-
-    ``reserved``: the rule applies to this number of machines of the type only, not to all of them. Then
-    ``instanceType`` has to be a name, and ``zone`` is where the machines are.
+    Attributes
+    ----------
+    instance_type : str or None
+        Name of an instance type, or a pattern with ``*``. With ``reserved`` it must be a name.
+    family : str or None
+        Family of instance types such as ``m5``, or a pattern with ``*``.
+    discount : float or None
+        Percent off the on-demand price, from 0 to 100.
+    price : float or None
+        Price of one machine per hour.
+    region : str
+        Region whose prices the rule changes. Empty: all regions.
+    reserved : int or None
+        Number of reserved machines. The rule applies to this number of machines of the type only. None: it applies to
+        all of them.
+    zone : str
+        With ``reserved``: zone of the machines. Empty: the only zone; with several zones, an error.
     """
 
     instance_type: str | None = None
@@ -235,7 +247,6 @@ def prices_schema_text() -> str:
     """Return the JSON Schema (2020-12) of a price list as published: indented, with a final line feed."""
     name, components = components_of(PriceRule)
     rule = components.pop(name)
-    rule["properties"]["discount"] |= {"description": "Percent off the on-demand price, from 0 to 100."}
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "prices",

@@ -41,7 +41,19 @@ def round_money(amount: float) -> float:
 
 
 class Rejection(Part, frozen=True):
-    """Pods that were rejected for the same reason. ``example`` is the first of them."""
+    """Pods that were rejected for the same reasons.
+
+    Attributes
+    ----------
+    pods : int
+        Number of pods.
+    plugin : str
+        The scheduler's plug-in that rejected them.
+    reasons : list of str
+        Texts of the plug-in, as in kube-scheduler's events.
+    example : str
+        The first of the pods, as ``namespace/name``.
+    """
 
     pods: int
     plugin: str
@@ -50,14 +62,38 @@ class Rejection(Part, frozen=True):
 
 
 class GroupEstimate(Part, frozen=True):
-    """The estimate of one node group, if it alone takes the pods.
+    """The estimate of one node group, as if it alone took the pods.
 
-    ``nodes`` is upstream's estimate without its limit per scale-up; ``bound`` a proven lower bound of the number of
-    nodes for the same pods, by ``boundMethod``. ``utilization`` is requests divided by allocatable of the new nodes, by
-    resource; ``limitedBy`` the resource used most. ``current`` and ``maximum`` are the group's sizes, ``price`` the
-    hourly price of the nodes, if known. ``placed`` (if requested): pod -> node. ``arch``: the nodes'
-    ``kubernetes.io/arch``, empty if the group does not say; ``generation``: that of the machine by the name of its
-    type, null if it is unknown.
+    Attributes
+    ----------
+    group : str
+        Id of the node group.
+    nodes : int
+        Number of new nodes, as upstream estimates it, but without upstream's limit per scale-up.
+    bound : int
+        Proven lower bound of the number of nodes for the same pods.
+    bound_method : str
+        Method that proved ``bound``.
+    pods : int
+        Number of pods that the new nodes take.
+    utilization : dict of str to float
+        Requests divided by allocatable of the new nodes, by resource.
+    limited_by : str or None
+        The resource with the highest utilization. None: there are no new nodes.
+    rejections : list of Rejection
+        Pods that the group does not take, and why.
+    current : int or None
+        Number of nodes of the group now. None: unknown.
+    maximum : int or None
+        Maximum number of nodes of the group. None: no stated limit.
+    price : float or None
+        Price of all these nodes per hour. None: unknown.
+    placed : dict of str to str or None
+        New node of each pod. None: not requested.
+    arch : str
+        CPU architecture of the nodes (``kubernetes.io/arch``). Empty: the group does not say.
+    generation : int or None
+        Generation of the machine, according to the name of its type. None: the name does not say.
     """
 
     group: str
@@ -87,10 +123,26 @@ class GroupEstimate(Part, frozen=True):
 
 
 class KarpenterLine(Part, frozen=True):
-    """New nodes of one ``node_pool``, ``type`` and ``capacity_type`` (in JSON: ``nodePool``, ``capacityType``).
+    """New nodes of one NodePool, instance type, capacity type and zone.
 
-    ``zone`` is empty if several are possible at the same price. ``nodes`` and ``pods`` are numbers. ``price`` of a node
-    and ``cost`` of all are per hour, null if the price is unknown.
+    Attributes
+    ----------
+    node_pool : str
+        Name of the NodePool.
+    type : str
+        Instance type.
+    capacity_type : str
+        Capacity type, such as ``on-demand`` or ``spot``.
+    zone : str
+        Zone of the nodes. Empty: several zones have the same price.
+    nodes : int
+        Number of nodes.
+    pods : int
+        Number of pods on them.
+    price : float or None
+        Price of one node per hour. None: unknown.
+    cost : float or None
+        Price of all these nodes per hour. None: unknown.
     """
 
     node_pool: str
@@ -106,8 +158,24 @@ class KarpenterLine(Part, frozen=True):
 class KarpenterChoice(Part, frozen=True):
     """The nodes that Karpenter would launch for pending pods.
 
-    ``pods`` = ``on_existing`` + ``on_new`` + the number of ``unschedulable`` pods. ``cost`` of the new ``nodes`` is per
-    hour, null if a price is unknown; ``lines`` has them by type. In JSON, names have no underscores: ``onExisting``.
+    Attributes
+    ----------
+    pods : int
+        Number of pending pods: ``on_existing`` + ``on_new`` + the number of ``unschedulable`` pods.
+    on_existing : int
+        Number of pods that go to existing nodes.
+    on_new : int
+        Number of pods that go to new nodes.
+    nodes : int
+        Number of new nodes.
+    cost : float or None
+        Price of the new nodes per hour. None: a price is unknown.
+    lines : list of KarpenterLine
+        New nodes by type.
+    unschedulable : list of str
+        Pods that no NodePool takes, as ``namespace/name``.
+    unmodelled : list of str
+        Constraints of pods that the choice ignores, with their number of pods.
     """
 
     pods: int
@@ -117,21 +185,53 @@ class KarpenterChoice(Part, frozen=True):
     cost: float | None
     lines: list[KarpenterLine]
     unschedulable: list[str]
-    """Names of pods that no NodePool takes."""
     unmodelled: list[str] = msgspec.field(default_factory=list)
-    """Constraints of pods that the choice ignores, with their number of pods."""
 
 
 class EstimateReport(Record, frozen=True):
     """Number of nodes of each group that the pending pods need, and the lower bound.
 
-    ``pendingCount`` = ``onExisting`` + ``needNew`` + ``unschedulableCount`` + ``daemonSet``. ``needNew`` counts the
-    pods that at least one group would take, ``unschedulable`` names those that none would. ``daemonSet`` pods wait for
-    existing nodes; a new node brings its own. ``expendable`` pods have a priority below the autoscaler's cutoff: it
-    adds no nodes for them; they are not counted, and running ones take no room. Not pending either are ``gated`` pods
-    (scheduling gates), ``terminating`` ones, which have no node and are being deleted, and those ``onUnknownNodes``.
-    ``expendableRunning`` counts running expendable pods, ``expendableCutoff`` is the cutoff. ``unmodelled`` lists
-    features that are not evaluated, which may need more nodes. ``placed`` (if requested): pod -> existing node.
+    ``pending_count`` = ``on_existing`` + ``need_new`` + ``unschedulable_count`` + ``daemon_set``.
+
+    Attributes
+    ----------
+    pending_count : int
+        Number of pending pods.
+    gated : int
+        Number of pods with scheduling gates, which do not count as pending.
+    expendable : int
+        Number of pods with a priority below ``expendable_cutoff``, which do not count as pending: the Cluster
+        Autoscaler adds no nodes for them.
+    terminating : int
+        Number of pods without a node that are being deleted, which do not count as pending.
+    on_unknown_nodes : int
+        Number of pods on nodes that are not in the input, which do not count as pending.
+    on_existing : int
+        Number of pending pods that fit on existing nodes.
+    need_new : int
+        Number of pending pods that need a new node and that at least one group takes.
+    unschedulable_count : int
+        Number of pending pods that no group takes.
+    daemon_set : int
+        Number of pending pods of DaemonSets. They wait for existing nodes; a new node has its own.
+    ignored_existing : bool
+        Whether existing nodes were ignored.
+    groups : list of GroupEstimate
+        Estimate of each node group.
+    unschedulable : list of str
+        Pods that no group takes, as ``namespace/name``.
+    unmodelled : list of str
+        Features of pods that are not evaluated. They may need more nodes.
+    expendable_running : int
+        Number of running pods with a priority below ``expendable_cutoff``. Their room counts as free.
+    expendable_cutoff : int
+        Priority below which pods are expendable.
+    placed : dict of str to str or None
+        Existing node of each pod that fits on one. None: not requested.
+    assumptions : list of str
+        Assumptions of the choice of node groups, as texts.
+    karpenter : KarpenterChoice or None
+        Nodes that Karpenter would launch. None: the node groups are not NodePools.
     """
 
     KIND = "EstimateReport"
@@ -153,9 +253,7 @@ class EstimateReport(Record, frozen=True):
     expendable_cutoff: int
     placed: dict[str, str] | None = None
     assumptions: list[str] = msgspec.field(default_factory=list)
-    """Assumptions of the choice of node groups, as texts."""
     karpenter: KarpenterChoice | None = None
-    """Nodes that Karpenter would launch, if the node groups are NodePools."""
 
     def summary(self) -> str:
         """Return a line: how many pods fit, need new nodes and fit nowhere, and the new nodes.
@@ -170,7 +268,19 @@ class EstimateReport(Record, frozen=True):
 
 
 class Shortage(Part, frozen=True):
-    """A resource that is short, as quantities: the request, what is free, and the difference."""
+    """A resource of which a node has too little free. Amounts are quantities.
+
+    Attributes
+    ----------
+    resource : str
+        Name of the resource.
+    asked : str
+        The pod's request.
+    free : str
+        Amount that is free on the node.
+    short : str
+        The missing amount: ``asked`` minus ``free``.
+    """
 
     resource: str
     asked: str
@@ -179,7 +289,19 @@ class Shortage(Part, frozen=True):
 
 
 class PluginVerdict(Part, frozen=True):
-    """One plug-in's rejection: upstream's reasons, the shortages if any, and details of the cause."""
+    """The rejection of a pod by one plug-in of the scheduler.
+
+    Attributes
+    ----------
+    plugin : str
+        Name of the plug-in.
+    reasons : list of str
+        Texts of the plug-in, as in kube-scheduler's events.
+    shortages : list of Shortage
+        Resources of which too little is free.
+    detail : str
+        The exact cause. Empty: the reasons say it.
+    """
 
     plugin: str
     reasons: list[str]
@@ -188,8 +310,16 @@ class PluginVerdict(Part, frozen=True):
 
 
 class NodeVerdict(Part, frozen=True):
-    """Why the pod does not fit this node: ``first`` is where upstream stops, ``also`` every later plug-in's
-    rejection.
+    """Why a pod does not fit a node.
+
+    Attributes
+    ----------
+    node : str
+        Name of the node.
+    first : PluginVerdict
+        Rejection by the first plug-in that rejects the pod, at which kube-scheduler stops.
+    also : list of PluginVerdict
+        Rejections by later plug-ins, which kube-scheduler would not check.
     """
 
     node: str
@@ -198,7 +328,17 @@ class NodeVerdict(Part, frozen=True):
 
 
 class Nearest(Part, frozen=True):
-    """The node that is closest to taking the pod: what is short, and the other plug-ins that reject it."""
+    """The node that is closest to taking a pod.
+
+    Attributes
+    ----------
+    node : str
+        Name of the node.
+    shortages : list of Shortage
+        Resources of which too little is free.
+    others : list of PluginVerdict
+        Rejections by other plug-ins.
+    """
 
     node: str
     shortages: list[Shortage]
@@ -208,9 +348,23 @@ class Nearest(Part, frozen=True):
 class GroupAnswer(Part, frozen=True):
     """Verdict of the Cluster Autoscaler on a pod and a new node of a group.
 
-    ``csiAware`` is the result of a CSI-node-aware simulation (``enable-csi-node-aware-scheduling``), if it differs:
-    False means that the autoscaler would add a node in vain, and ``plugin`` and ``reasons`` then say why. ``detail``:
-    the exact cause, if the reasons do not say it.
+    Attributes
+    ----------
+    group : str
+        Id of the node group.
+    fits : bool
+        Whether the pod fits on a new node of the group.
+    allocatable : dict of str to str
+        Allocatable amounts of a new node by resource, as quantities.
+    plugin : str
+        The scheduler's plug-in that rejects the pod. Empty: none.
+    reasons : list of str
+        Texts of the plug-in, as in kube-scheduler's events.
+    detail : str
+        The exact cause. Empty: the reasons say it.
+    csi_aware : bool or None
+        Whether the pod fits if the simulation counts CSI volume limits (``enable-csi-node-aware-scheduling``). None: as
+        ``fits``. False: the autoscaler would add a node in vain, and ``plugin`` and ``reasons`` say why.
     """
 
     group: str
@@ -228,19 +382,48 @@ class GroupAnswer(Part, frozen=True):
 
 
 class Explanation(Record, frozen=True):
-    """Why a pod fits nowhere, or where it fits. ``event`` is the text of kube-scheduler's FailedScheduling event.
+    """Why a pod fits nowhere, or where it fits.
 
-    ``node``: the node it already runs on. ``gates``: its scheduling gates; the rest describes it without them.
-    ``takenBy``: it fits alone, but not after the pods that are placed before it; names some of those on nodes where it
-    fits.
+    ``event`` and ``verdicts`` are about the nodes as they are. ``taken_by`` and ``groups`` follow the rules of the
+    Cluster Autoscaler.
 
-    ``expendableCutoff``: the Cluster Autoscaler counts the room of running pods of a lower priority as free and adds no
-    nodes for pending ones. ``expendable``: this pod's priority is lower. ``fitsAfterEviction``: further nodes where the
-    pod fits once such pods are evicted. ``event`` and ``verdicts`` refer to the nodes as they are; ``takenBy`` and
-    ``groups`` follow the autoscaler's rule.
-
-    ``nominated``: the node that kube-scheduler has nominated, if the pod waits for one; the autoscaler counts the pod
-    as running there.
+    Attributes
+    ----------
+    pod : str
+        The pod as ``namespace/name``.
+    node : str or None
+        Node on which the pod is, or the node in ``nominated``. None: neither.
+    fits : bool
+        Whether the pod is on a node or fits on one, also after the evictions of ``fits_after_eviction``.
+    node_count : int
+        Number of nodes.
+    fits_on : list of str
+        Names of the nodes on which the pod fits.
+    event : str
+        Text of kube-scheduler's FailedScheduling event. Empty: the pod is on a node, or fits on one.
+    verdicts : list of NodeVerdict
+        Nodes on which the pod does not fit, and why.
+    nearest : Nearest or None
+        The node that is closest to taking the pod. None: the pod fits somewhere, or there is no such node.
+    groups : list of GroupAnswer
+        Verdict of the Cluster Autoscaler on each node group. Empty if an existing node takes the pod.
+    gates : list of str
+        Scheduling gates of the pod. All other fields describe the pod without them.
+    unmodelled : list of str
+        Features of the pod that are not evaluated.
+    taken_by : list of str
+        If the pod fits alone, but not after the pods that are placed before it: some of those on the nodes where it
+        would fit.
+    fits_after_eviction : list of str
+        Further nodes on which the pod fits once running pods with a priority below ``expendable_cutoff`` are evicted.
+    expendable_cutoff : int
+        Priority below which the Cluster Autoscaler counts the room of running pods as free, and adds no nodes for
+        pending pods.
+    expendable : bool
+        Whether the priority of this pod is below ``expendable_cutoff``.
+    nominated : str or None
+        Node that kube-scheduler has nominated for the pod. The Cluster Autoscaler counts the pod as running there.
+        None: none.
     """
 
     KIND = "Explanation"
@@ -274,10 +457,30 @@ class Explanation(Record, frozen=True):
 class WorkloadFit(Part, frozen=True):
     """Number of replicas of a workload that can be placed now, one after the other, and the reasons of the others.
 
-    ``event`` is kube-scheduler's text for the first unplaced replica; if all are placed, ``nextEvent`` is that for one
-    more (empty: it would fit, too, or its kind has no more). ``placement`` (if requested): node -> replicas.
-    ``exists``: an object of this kind and name is in the input already; its replicas were placed in addition to its
-    existing pods.
+    Attributes
+    ----------
+    name : str
+        Name of the workload.
+    kind : str
+        Kind of the workload.
+    namespace : str
+        Namespace of the workload.
+    replicas : int
+        Number of its replicas.
+    fit : int
+        Number of replicas that fit.
+    rejections : list of Rejection
+        Replicas that do not fit, and why.
+    event : str
+        kube-scheduler's text for the first replica that does not fit. Empty: all fit.
+    next_event : str
+        If all replicas fit: kube-scheduler's text for one more. Empty: one more would fit, too, or the kind has no
+        further replicas.
+    placement : dict of str to int or None
+        Number of replicas by node. None: not requested.
+    exists : bool
+        Whether an object of this kind and name is in the input already. The replicas were placed in addition to its
+        pods.
     """
 
     name: str
@@ -294,10 +497,18 @@ class WorkloadFit(Part, frozen=True):
 
 @typed_methods()
 class FitReport(Record, frozen=True):
-    """Fit of workloads that are not in the cluster yet on the existing nodes.
+    """Whether workloads that are not in the cluster yet fit on the existing nodes.
 
-    ``replicas``: replicas of all workloads; ``fit``: how many of them fit. ``unmodelled`` lists what the result does
-    not consider.
+    Attributes
+    ----------
+    replicas : int
+        Number of replicas of all workloads.
+    fit : int
+        Number of these replicas that fit.
+    workloads : list of WorkloadFit
+        Result of each workload.
+    unmodelled : list of str
+        Features of the pods that are not evaluated.
     """
 
     KIND = "FitReport"

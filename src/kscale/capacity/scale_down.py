@@ -153,11 +153,33 @@ def _kind(pod: Pod) -> str:
 
 
 class ScaleDownNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """One node: ``decision`` is ``delete empty``, ``drain``, ``unneeded`` (not yet) or ``stays``.
+    """Decision of scale-down on one node.
 
-    ``reason`` is upstream's, ``why`` explains it in words. ``pods``: pods to move -> their target nodes.
-    ``utilization`` is absent if the node was not checked that far, or if it is not a number. ``alone`` (exhaustive
-    reports only): whether the node could be removed if no other was.
+    Attributes
+    ----------
+    node : str
+        Name of the node.
+    group : str or None
+        Id of its node group. None: none.
+    decision : str
+        ``delete empty``, ``drain``, ``unneeded`` (may be removed later) or ``stays``.
+    utilization : float or None
+        Requests of its pods divided by allocatable, for ``resource``. None: the node was not checked that far, or the
+        value is not a number.
+    resource : str or None
+        The resource that decides ``utilization``. None: the node was not checked that far.
+    reason : str or None
+        Upstream's reason why the node stays. None: it does not, or is only waiting.
+    blocking_pod : str or None
+        The pod that keeps the node, as ``namespace/name``. None: none.
+    why : str
+        Explanation of the decision. Empty: the node is deleted or drained now.
+    unneeded_since : str or None
+        Since when the node is unneeded (RFC 3339). None: it is not.
+    alone : bool or None
+        Whether the node could be removed if no other was. None: not an exhaustive report, or not simulated.
+    pods : dict of str to str
+        Target node of each pod to move, by the pod as ``namespace/name``.
     """
 
     node: str
@@ -174,10 +196,28 @@ class ScaleDownNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class ScaleDownReport(Record, frozen=True):
-    """Nodes that can be removed, the targets of their pods, and the reasons of the others to stay.
+    """Nodes that one loop of scale-down would remove, the targets of their pods, and why the other nodes stay.
 
-    ``saves``: nodes to delete now by node group; ``removable``: nodes that the simulation found unneeded; ``orphans``:
-    placed pods whose controller is not in the input, which prevents the removal of their nodes.
+    Attributes
+    ----------
+    result : str
+        Upstream's result of the loop.
+    exhaustive : bool
+        Whether every node was also simulated alone.
+    empty : int
+        Number of empty nodes to delete now.
+    drained : int
+        Number of nodes to drain and delete now.
+    moved_pods : int
+        Number of pods of drained nodes that move to another node.
+    removable : int
+        Number of nodes that the simulation found unneeded.
+    saves : dict of str to int
+        Number of nodes to delete now, by node group.
+    nodes : list of ScaleDownNode
+        Decision on each node.
+    orphans : int
+        Number of pods on nodes whose controller is not in the input. They prevent the removal of their nodes.
     """
 
     KIND: ClassVar[str] = "ScaleDownReport"

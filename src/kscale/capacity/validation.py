@@ -173,7 +173,17 @@ def _refusal(error: FieldError) -> Refusal:
 
 
 class KindCount(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
-    """Number of objects of a kind that were read; ``modelled`` is false for kinds that no result depends on."""
+    """Number of objects of a kind.
+
+    Attributes
+    ----------
+    kind : str
+        The kind.
+    objects : int
+        Number of objects that were read.
+    modelled : bool
+        Whether a result of kscale can depend on objects of this kind.
+    """
 
     kind: str
     objects: int
@@ -181,14 +191,32 @@ class KindCount(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
 
 
 class Validation(Record, frozen=True):
-    """Objects read from the sources: counts per kind, and mistakes.
+    """Objects that were read from the sources, and their mistakes.
 
-    ``problems``: objects that cannot be used, with file, object and field. ``refused``: HPAs, VPAs and ScaledObjects
-    that can be read, but that the API server or a webhook refuses to store. ``warnings``: objects that are used
-    although no API server would store them (``warningCount`` includes those that the list omits). Of ``objects``, in
-    which sources that cannot be read at all count as one each (``unreadable``), ``damaged`` cannot be read;
-    ``damagedObjects`` names them and the refused ones. Objects of ``kinds`` that are not modelled are additional.
-    ``valid`` = no problem.
+    Attributes
+    ----------
+    valid : bool
+        Whether there are no ``problems``.
+    sources : list of str
+        Names of the sources.
+    objects : int
+        Number of objects of modelled kinds. A source that cannot be read at all counts as one.
+    damaged : int
+        Number of these objects that cannot be read.
+    unreadable : int
+        Number of sources that cannot be read at all.
+    kinds : list of KindCount
+        Number of objects of each kind. Kinds that are not modelled are not part of ``objects``.
+    problems : list of str
+        Mistakes of objects that cannot be used, with file, object and field.
+    damaged_objects : list of str
+        The objects that cannot be read, and those that are refused.
+    warnings : list of str
+        Mistakes of objects that are used although no API server would store them.
+    warning_count : int
+        Number of all warnings, also of those that ``warnings`` omits.
+    refused : int
+        Number of HPAs, VPAs and ScaledObjects that can be read, but that the API server or a webhook would not store.
     """
 
     KIND = "Validation"

@@ -42,9 +42,20 @@ _ENDED = frozenset({"Succeeded", "Failed"})
 
 
 class AdmittedContainer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Resources that the admission webhook sets on a container of a new pod, as texts by name; empty: unchanged.
+    """Resources that the admission webhook sets on a container of a new pod. Amounts are quantities by resource.
 
-    ``requests`` and ``limits`` are those of a running pod.
+    Attributes
+    ----------
+    container : str
+        Name of the container.
+    requests : dict of str to str
+        Requests of a running pod.
+    limits : dict of str to str
+        Limits of a running pod.
+    new_requests : dict of str to str
+        Requests of a new pod. Empty: unchanged.
+    new_limits : dict of str to str
+        Limits of a new pod. Empty: unchanged.
     """
 
     container: str
@@ -55,11 +66,28 @@ class AdmittedContainer(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
 
 class PlannedVPA(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The plan for one VPA: how many ``pods`` would get other requests, and which of them would be evicted or resized
-    in place.
+    """The plan for one VPA.
 
-    For a dump also: ``mode`` and ``target`` (``Kind/name``); the pods that stay ``unchanged``, each with the reason;
-    and what the ``admission`` webhook sets on the containers of a new pod.
+    Attributes
+    ----------
+    namespace : str
+        Namespace of the VPA.
+    name : str
+        Name of the VPA.
+    pods : int
+        Number of pods that would get other requests.
+    evict : list of str
+        Pods that would be evicted, as ``namespace/name``.
+    resize : list of str
+        Pods that would be resized in place, as ``namespace/name``.
+    mode : str
+        Update mode of the VPA. Only for a dump, otherwise empty.
+    target : str
+        Target as ``Kind/name``. Only for a dump, otherwise empty.
+    unchanged : list of UnchangedPod
+        Pods that stay as they are, and why. Only for a dump.
+    admission : list of AdmittedContainer
+        What the admission webhook sets on the containers of a new pod. Only for a dump.
     """
 
     namespace: str
@@ -74,10 +102,16 @@ class PlannedVPA(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PutAnew(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Result of rescheduling the changed pods with their new requests, one after the other, beside all other pods.
+    """Result of scheduling the changed pods again with their new requests, one after the other, beside all other pods.
 
-    ``placed`` of them fit on the existing nodes, those in ``waiting`` (``namespace/name``, sorted) do not. DaemonSet
-    pods and static pods stay on their nodes with their new size.
+    Pods of DaemonSets and static pods stay on their nodes with their new size.
+
+    Attributes
+    ----------
+    placed : int
+        Number of changed pods that fit on the existing nodes.
+    waiting : list of str
+        Changed pods that do not fit, as ``namespace/name``, sorted.
     """
 
     placed: int = 0
@@ -85,11 +119,25 @@ class PutAnew(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class VPARoundPlan(Record, frozen=True):
-    """Effect of one loop of ``program`` (``vpa-updater``, ``vpa-recommender``) on nodes, at ``now``.
+    """Effect of one loop of a program of the VPA on the nodes.
 
     Updater: the pods that this loop evicts or resizes get the recommended requests. Recommender: all pods of all VPAs
-    do, regardless of their update mode. ``anew`` schedules these pods on the existing nodes, ``effect`` packs all
-    running pods before and after onto empty nodes. ``notes``: what upstream logs, and what a dump does not contain.
+    do, regardless of their update mode.
+
+    Attributes
+    ----------
+    now : str or None
+        Time of the loop (RFC 3339). None: unknown.
+    program : str
+        ``vpa-updater`` or ``vpa-recommender``.
+    vpas : list of PlannedVPA
+        The plan for each VPA.
+    effect : Effect
+        Number of nodes that all running pods need when packed onto empty nodes, before and after.
+    anew : PutAnew
+        Result of scheduling the changed pods again on the existing nodes.
+    notes : list of str
+        What upstream logs, and what a dump does not contain.
     """
 
     KIND = "VPARoundPlan"

@@ -55,7 +55,8 @@ from kscale.cli.terminal import ARGUMENTS, Terminal, program
 __all__ = ["app", "command_of", "run"]
 
 EPILOG = (
-    "Exit status: 0 answered; 1 answered, and some pod stays without a place (or a --fail-on was crossed); 2 no answer."
+    "Exit status: 0 answered; 1 answered, and some pod stays without a place (or a --fail-on condition holds); "
+    "2 no answer."
 )
 
 
@@ -215,9 +216,11 @@ def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
-    no_color: Annotated[bool, typer.Option("--no-color", help="No colour; NO_COLOR=1 does the same.")] = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say more on stderr.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing on stderr except errors.")] = False,
+    no_color: Annotated[
+        bool, typer.Option("--no-color", help="Print no colours. The environment variable NO_COLOR=1 does the same.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Print more to stderr.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print only errors to stderr.")] = False,
 ) -> None:
     """Kubernetes autoscaling decisions from a dump: the same answers as upstream, explained, with no cluster."""
 

@@ -28,12 +28,12 @@ from kscale.errors import InputError, Problem
 
 __all__ = ["IDLE", "REFUSED", "AutoscalerFlags", "AutoscalerLease", "LoopFlags"]
 
-_NO_SUCH_CLOUD: Final = "there is no such cloud provider here"
+_NO_SUCH_CLOUD: Final = "kscale does not have the cloud provider of this flag"
 
 _DECIDES: Final = "decisions do not depend on it"
 
 REFUSED: Final[Mapping[str, str]] = {
-    "feature-gates": "features have flags of their own",
+    "feature-gates": "each feature has its own flag",
 }
 """Flags of upstream's and of other commands that ask for something else than what would be done here, and why."""
 
@@ -49,12 +49,12 @@ IDLE: Final[Mapping[str, Idle]] = {
     **KLOG_IDLE,
     "cluster-snapshot-parallelism": Idle("upstream ignores it, too", read_int),
     "predicate-parallelism": Idle(_DECIDES, _read_parallelism),
-    "scheduler-verbosity": Idle("there is no scheduler code that logs", read_int),
+    "scheduler-verbosity": Idle("kscale has no scheduler logs", read_int),
     **idle_texts("objects are read as JSON", "kube-api-content-type"),
     **idle_texts(_NO_SUCH_CLOUD, "cluster-name", "gce-mig-instances-min-refresh-wait-time"),
     "gce-concurrent-refreshes": Idle(_NO_SUCH_CLOUD, read_int),
     **idle_switches(_NO_SUCH_CLOUD, "regional", "bulk-mig-instances-listing-enabled"),
-    **idle_switches("it is Go's", "profiling"),
+    **idle_switches("there are no Go profiles", "profiling"),
     **idle_switches(_DECIDES, "enable-inter-pod-affinity-hostname-fast-path"),
 }
 """Flags that upstream takes, and that have no effect here: whatever they say, the same would be done."""
@@ -151,7 +151,7 @@ class AutoscalerFlags(ProcessFlags):
         Configuration file of the cloud provider. aws: endpoints (ServiceOverride); externalgrpc: settings;
         clusterapi: kubeconfig of the management cluster; static: node groups.
     static_sizes : FILE
-        static: file to which the sizes that groups shall have are written, for the program that makes machines.
+        static: file to which the target sizes of the groups are written, for the program that creates machines.
     clusterapi_cloud_config_authoritative
         Use the cluster of this pod as the management cluster if --cloud-config is not set.
     node_group_auto_discovery : CLOUD:KEY=VALUE,...
@@ -169,7 +169,7 @@ class AutoscalerFlags(ProcessFlags):
     capacity_buffer_controller_enabled
         Run the controller that sets the status of CapacityBuffers.
     capacity_buffer_pod_dry_run_enabled
-        Let the API server default the pods of CapacityBuffers, in a dry run.
+        Let the API server set the defaults of the pods of CapacityBuffers, with a dry-run request.
     frequent_loops_enabled
         Start a loop as soon as a pod is unschedulable, and at once after a loop that changed something.
     scheduler_config_file : FILE

@@ -30,7 +30,17 @@ _INPUT_FILES: Final = ("scenario", "scenarios", "decisions", "before", "after", 
 
 
 class ClusterAnswer(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """The answer of a command about one cluster, or an ``error``. ``cluster`` is the name of the cluster's context."""
+    """The answer of a command about one cluster, or an error.
+
+    Attributes
+    ----------
+    cluster : str
+        Name of the context of the cluster in the kubeconfig.
+    answer : dict of str to Any or None
+        The document that the command prints for one cluster. None: there is an ``error``.
+    error : str
+        Why there is no answer. Empty: there is one.
+    """
 
     cluster: str
     answer: dict[str, Any] | None = None
@@ -38,7 +48,13 @@ class ClusterAnswer(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class ClusterAnswers(Record, frozen=True):
-    """Answers of a command about several clusters, in the order in which they were named."""
+    """Answers of a command about several clusters.
+
+    Attributes
+    ----------
+    clusters : list of ClusterAnswer
+        One answer per cluster, in the order in which the clusters were named.
+    """
 
     KIND: ClassVar[str] = "ClusterAnswers"
     clusters: list[ClusterAnswer]

@@ -48,8 +48,8 @@ class BoundSource(OptionGroup):
     Attributes
     ----------
     bound
-        How a proven bound is found: by sums and sorting, or by linear programming as well (extra [solver]; some 50
-        ms). The default is lp where the extra is installed.
+        Method of the lower bound. fast: sums and sorting; lp: also linear programming (extra [solver]; about 50 ms).
+        Default: lp if the extra is installed.
     """
 
     title = "Details of the decision"
@@ -86,8 +86,8 @@ class CSIOption(OptionGroup):
     Attributes
     ----------
     enable_csi_node_aware_scheduling
-        Judge new nodes by the CSINode of their template (drivers, attach limits), as the Cluster Autoscaler with
-        this flag. Every node needs a CSINode then.
+        Check the CSI drivers and attach limits of new nodes, as the Cluster Autoscaler does with this flag. Every node
+        must then have a CSINode.
     """
 
     title = "Details of the decision"

@@ -94,21 +94,21 @@ def _read_modules(text: str) -> None:
             raise ValueError("syntax error: expect comma-separated list of filename=N")
 
 
-_ONE_STREAM: Final = "logs go to stderr: -v, --stderrthreshold and --log-format say how"
-_ONE_FORM: Final = "a line has one form: --log-format says which"
-_WRITTEN_AT_ONCE: Final = "every line is written at once"
+_ONE_STREAM: Final = "logs are written to stderr only; see -v, --stderrthreshold and --log-format"
+_ONE_FORM: Final = "--log-format sets the format of log lines"
+_WRITTEN_AT_ONCE: Final = "log lines are not buffered"
 
 KLOG_IDLE: Final[Mapping[str, Idle]] = {
     **idle_switches(_ONE_STREAM, "alsologtostderr", "one-output", "skip-log-headers"),
     **idle_switches(_ONE_STREAM, "log-json-split-stream", "log-text-split-stream"),
-    **idle_switches("--stderrthreshold holds, as upstream sets it", "legacy-stderr-threshold-behavior"),
+    **idle_switches("--stderrthreshold always applies, as in upstream", "legacy-stderr-threshold-behavior"),
     **idle_switches(_ONE_FORM, "skip-headers", "add-dir-header"),
     **idle_texts(_ONE_STREAM, "alsologtostderrthreshold", "log-dir", "log-file"),
     **idle_texts(_ONE_FORM, "logging-format"),
-    **idle_texts("lines have no line of a source of Go", "log-backtrace-at"),
+    **idle_texts("log lines do not contain positions in Go source files", "log-backtrace-at"),
     **idle_texts(_WRITTEN_AT_ONCE, "log-flush-frequency", "log-json-info-buffer-size", "log-text-info-buffer-size"),
     "log-file-max-size": Idle(_ONE_STREAM, _read_count),
-    "vmodule": Idle("-v is for all modules: lines name theirs", _read_modules),
+    "vmodule": Idle("-v applies to all modules; each line names its module", _read_modules),
 }
 """Flags of klog and of component-base's logs that have no effect here; ``--v``, ``--logtostderr`` and
 ``--stderrthreshold`` are taken."""
@@ -344,6 +344,13 @@ class StructFlags(OptionGroup):
         return {name: self.forms[name].read(value, flag_of(name)) for name, value in flags.items() if value is not None}
 
 
+def _show_default(default: Any) -> str | bool:
+    """Return the text of a field's default for the help; True, which shows none, for an empty default."""
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    return str(default) if isinstance(default, int | float) or default else True
+
+
 def struct_flags(
     struct: type[msgspec.Struct],
     *names: str,
@@ -367,7 +374,7 @@ def struct_flags(
     minimum : mapping of str to float
         Smallest accepted value of numeric fields.
     optional : bool
-        Use None as the default of every flag, not the default of its field.
+        Use None as the default of every flag, not the default of its field. The help shows the default of the field.
     """
 
     def decorate(cls: type[_T]) -> type[_T]:
@@ -379,10 +386,12 @@ def struct_flags(
             form = (forms or {}).get(name) or next(form for kind, form in _FORMS.items() if isinstance(default, kind))
             chosen[name] = form
             kind = form.type
+            shown = _show_default(form.show(default)) if optional else True
             if optional and kind is Switch:
-                kind = Annotated[bool | None, typer.Option(f"{flag_of(name)}/--no-{flag_of(name)[2:]}")]
+                declared = typer.Option(f"{flag_of(name)}/--no-{flag_of(name)[2:]}", show_default=shown)
+                kind = Annotated[bool | None, declared]
             elif kind is not Switch:
-                declared = typer.Option(metavar=form.metavar, min=(minimum or {}).get(name))
+                declared = typer.Option(metavar=form.metavar, min=(minimum or {}).get(name), show_default=shown)
                 kind = Annotated[kind | None if optional else kind, declared]
             cls.__annotations__[name] = kind
             setattr(cls, name, None if optional else form.show(default))

@@ -99,24 +99,26 @@ class GroupSource(OptionGroup):
         Node groups, as YAML or JSON; or NodePools of Karpenter (with --catalogue); or Auto Scaling groups of AWS: aws:
         (all of the region), aws:tag=KEY=VALUE,... or aws:NAME,...
     node : NAME
-        One group of nodes like this node of the dump.
+        Use one node group, whose new nodes are copies of this node.
     catalogue : NAME|FILE
-        Instance types: an imported catalogue, or a file that could be (kscale catalogue import --help).
+        Instance types: the name of an imported catalogue, or a file that can be imported (kscale catalogue import
+        --help).
     instance_type : NAME|GLOB
-        A type of the catalogue, as a group; 'm5*' is all that begin so, '*' is all. Repeatable.
+        Instance type of the catalogue that becomes a node group; 'm5*': all types that begin with m5, '*': all types.
+        Repeatable.
     arch
         Architectures of the catalogue's types. The default is what the cluster's nodes and the pods' constraints on
         kubernetes.io/arch allow. Repeatable.
     family : NAME|GLOB
-        Only types of this family: m5, Dsv5, n2-standard, 'c*'. Repeatable.
+        Only instance types of this family, such as m5, Dsv5, n2-standard or 'c*'. Repeatable.
     exclude : NAME|GLOB
-        Leave these types out. Repeatable.
+        Leave out instance types with this name or pattern. Repeatable.
     discount : PERCENT
         Percent off the catalogue's on-demand prices.
     price_list : FILE
         Discounts, own prices and reserved machines by type or family, as YAML or JSON (kscale schema prices).
     region
-        Region of the catalogue's types, whose prices count.
+        Region of the catalogue's types and of their prices. Default: the first region of each type.
     zone
         Zone of the catalogue's types: one group for each type and zone. Repeatable.
     spot

@@ -270,9 +270,9 @@ class Dump(Files):
     Attributes
     ----------
     skip_invalid
-        Go on without the objects that cannot be read; they are counted.
+        Skip objects that cannot be read, and report their number.
     threads
-        Number of threads to use; the answer never depends on it.
+        Number of threads. The result does not depend on it.
     """
 
     skip_invalid: bool = False
@@ -313,11 +313,11 @@ class Source(NamingSource):
     Attributes
     ----------
     namespace
-        Ask about the pods of this namespace only.
+        Answer for this namespace only.
     all_namespaces
-        Ask about all namespaces (the default).
+        Answer for all namespaces (the default).
     selector
-        Ask about the pods with these labels only, e.g. app=web,tier!=db.
+        Answer only for pods with these labels, such as app=web,tier!=db.
     """
 
     namespace: Annotated[str | None, typer.Option("-n", "--namespace")] = None

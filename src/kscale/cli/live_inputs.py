@@ -34,19 +34,19 @@ class ServerLimitFlags(OptionGroup):
     Attributes
     ----------
     kube_api_max_response_bytes : BYTES
-        Largest response of an API server, decompressed; also the events of a watch that wait.
+        Maximum size of a response of an API server, decompressed, and of the waiting events of a watch.
     kube_api_max_buffered_bytes : BYTES
-        Size of all responses of an API server that are being read at once; further ones wait.
+        Maximum total size of the responses of an API server that are read at the same time; further responses wait.
     kube_api_max_list_pages : N
-        Largest number of pages of a list; a page has up to 500 objects.
+        Maximum number of pages of a list; a page has up to 500 objects.
     kube_api_max_line_bytes : BYTES
-        Longest line of a watch.
+        Maximum size of a line of a watch.
     kube_api_max_header_bytes : BYTES
-        Longest header of a response.
+        Maximum size of a header of a response.
     kube_api_request_timeout : DURATION
-        Time for a whole response, or for the headers of a watch.
+        Timeout of a complete response, or of the headers of a watch.
     kube_api_max_retry_after : DURATION
-        Longest Retry-After that is waited for; a longer one counts as this.
+        Maximum wait after a response with Retry-After; a longer value counts as this one.
     """
 
     title = "Limits on an API server"
@@ -86,8 +86,8 @@ class Clusters(Dump, ServerLimitFlags):
     Attributes
     ----------
     context : NAME
-        Read a live cluster instead of a dump, by its context in the kubeconfig. The default without -f is the current
-        context. Repeatable: one answer for all.
+        Read a live cluster instead of a dump: the name of its context in the kubeconfig. Without -f and --context: the
+        current context. Repeatable.
     kubeconfig : FILE
         Path of the kubeconfig; without --context its current context is used.
     """
@@ -282,8 +282,8 @@ class PlannedClusters(AskedClusters):
     Attributes
     ----------
     pod : FILE|DIR
-        Plan for the pods of these manifests (Pods, Deployments, Jobs, ...) instead of those that are pending; without a
-        dump or context, on an empty cluster. Repeatable.
+        Plan for the pods of these manifests (Pods, Deployments, Jobs, ...) instead of the pending pods; without a dump
+        or context, on an empty cluster. Repeatable.
     """
 
     pod: list[str] | None = None

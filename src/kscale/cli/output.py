@@ -376,13 +376,13 @@ class Show(OptionGroup):
     Attributes
     ----------
     output
-        How to print the answer; json and yaml are the whole record, html is a page.
+        Output format. json and yaml print the complete record, html prints a web page.
     verbose
-        Say more on stderr: timings, all warnings.
+        Print timings and all warnings to stderr.
     quiet
-        Say nothing on stderr except errors.
+        Print only errors to stderr.
     no_color
-        No colour; NO_COLOR=1 does the same.
+        Print no colours. The environment variable NO_COLOR=1 does the same.
     """
 
     title = "Output"

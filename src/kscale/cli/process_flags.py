@@ -82,7 +82,7 @@ class ProcessFlags(ServerFlags, ServerLimitFlags):
     log_format : text|json
         Format of the logs.
     dry_run
-        Decide and say what would be done; write nothing (no lease, no events, no status).
+        Log what would be done, and write nothing (no lease, no events, no status).
     """
 
     title = "Process"
@@ -204,7 +204,7 @@ def host_name() -> str:
     return os.environ.get("HOSTNAME") or gethostname()
 
 
-IDLE: Final[Mapping[str, Idle]] = {**idle_switches("there is no pprof here", "profiling"), **KLOG_IDLE}
+IDLE: Final[Mapping[str, Idle]] = {**idle_switches("there are no Go profiles", "profiling"), **KLOG_IDLE}
 """Flags of upstream's programs that have an effect there, and none here."""
 
 

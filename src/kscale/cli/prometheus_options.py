@@ -54,9 +54,9 @@ class PrometheusFlags(OptionGroup):
     prometheus_concurrency
         Number of queries in flight at a time (default 4).
     prometheus_budget : BYTES
-        Maximum size of all answers together (default 4Gi).
+        Maximum size of all responses together (default 4Gi).
     prometheus_max_response_bytes : BYTES
-        Largest response, decompressed (default 512 MiB).
+        Maximum size of a response, decompressed (default 512 MiB).
     prometheus_query_timeout : TIME
         Timeout of one Prometheus query (default 5m).
     """

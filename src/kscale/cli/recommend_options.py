@@ -95,13 +95,13 @@ def _setting_fields() -> list[tuple[str, Any, Any]]:
     kinds: dict[str, Any] = {}
     for name, strategy in list_strategies().items():
         for setting in msgspec.structs.fields(strategy.Settings):
-            takers.setdefault(setting.name, []).append(f"{name} {setting.default:g}")
+            takers.setdefault(setting.name, []).append(f"{name} (default {setting.default:g})")
             # A range (msgspec.Meta) is checked when the strategy is created.
             kinds[setting.name] = get_args(setting.type)[0] if get_origin(setting.type) is Annotated else setting.type
     fields = []
     for name, uses in takers.items():
         option = typer.Option(
-            f"--{name.replace('_', '-')}", help=f"Setting of a strategy, and its default: {', '.join(uses)}."
+            f"--{name.replace('_', '-')}", help=f"Setting of the same name of --strategy {' or '.join(uses)}."
         )
         kind = int if kinds[name] in (int, "int") else float
         fields.append((name, Annotated[kind | None, option], dataclasses.field(default=None)))
@@ -127,7 +127,7 @@ class UsageHistory(OptionGroup):
     time_unit
         Unit of times that are numbers: s (the default), ms, us, ns.
     metric
-        Resource of Prometheus series whose names do not say it.
+        Resource of Prometheus series whose metric name does not say it.
     now : TIME
         Time of the recommendation (RFC 3339); default: the last sample.
     """
@@ -195,7 +195,7 @@ class History(UsageHistory):
     Attributes
     ----------
     points_required
-        Advise only from this many CPU samples on.
+        Minimum number of CPU samples for an advice.
     """
 
     points_required: Annotated[int, typer.Option(min=1)] = 100
@@ -276,7 +276,7 @@ class ShowAdvice(Show):
         How to print the answer; for kubectl: vpa (VPA objects: the dump's own with their spec, else mode Off) and
         patch (requests of workloads).
     output_file : FILE
-        Write the answer here instead of to stdout.
+        File to write the output to instead of stdout.
     qos
         guaranteed: request = limit = target; burstable: request = lower, limit = upper bound.
     """

@@ -92,7 +92,7 @@ def _read_with(parse: Callable[[Any], Any]) -> Callable[[Any, str], Any]:
 
 
 _DURATION: Final = replace(DURATION_FORM, read=_read_duration)
-_RANGE: Final = Form(str, "MIN:MAX", read=_read_with(parse_range))
+_RANGE: Final = Form(str, "MIN:MAX", lambda default: f"{default.min}:{default.max}", _read_with(parse_range))
 _FORMS: Final = {
     "scale_down_unneeded_time": _DURATION,
     "scale_down_unready_time": _DURATION,
@@ -139,6 +139,10 @@ class ScaleDownFlags(StructFlags):
     ----------
     profile : NAME
         Release to decide as: current, or legacy for release 1.3.
+    scale_down_delay_after_delete
+        Time after a deletion during which no further node is deleted (profile legacy: default 10s).
+    expendable_pods_priority_cutoff
+        Priority below which pods neither cause a scale-up nor keep a node (profile legacy: default 0).
     max_empty_bulk_delete
         Maximum number of empty nodes that are deleted at a time (legacy profile only).
     cores_total
@@ -148,7 +152,7 @@ class ScaleDownFlags(StructFlags):
     gpu_total
         Minimum number of GPUs that scale-down leaves in the cluster. Repeatable.
     capacity_buffer_pod_injection_enabled
-        Pods of CapacityBuffers that are ready, and pending pods, take the room that they find.
+        Let pods of ready CapacityBuffers and pending pods take room on existing nodes.
     """
 
     title = "Scale-down"
@@ -177,9 +181,9 @@ class LastChanges(OptionGroup):
     last_scale_up : TIME
         When the last node was added, RFC 3339.
     last_scale_down : TIME
-        When the last node was deleted.
+        When the last node was deleted, RFC 3339.
     last_failure : TIME
-        When a deletion last failed.
+        When a deletion last failed, RFC 3339.
     """
 
     title = "State and time"

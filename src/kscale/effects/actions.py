@@ -531,10 +531,18 @@ class Deferred(Sequence[_Item]):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # events are never part of a reference cycle
-    """Kubernetes event about an object.
+    """An event about a Kubernetes object. The recorder adds reporter, time and count.
 
-    ``regarding`` has kind, namespace, name and uid as far as known. ``type`` is ``Normal`` or ``Warning``, ``reason``
-    one word in camel case, ``message`` a sentence. The recorder adds reporter, time and count.
+    Attributes
+    ----------
+    regarding : ObjectReference
+        The object: kind, namespace, name and uid as far as known.
+    type : str
+        ``Normal`` or ``Warning``.
+    reason : str
+        Reason of the event, one word in camel case.
+    message : str
+        Text of the event.
     """
 
     regarding: ObjectReference

@@ -452,11 +452,29 @@ def _build_replay_metric(
 
 
 class ReplaySummary(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """Summary of one HPA: pod-hours, seconds with more load of any metric than the ready pods take at their target,
-    rescales, and at how many syncs each metric decided.
+    """Result of one HPA.
 
-    ``agreement`` (with recorded replicas): the share of syncs at which the HPA, given the recorded replicas, decides
-    for the replicas recorded at the next sync, from the first record on. ``start``: replicas at the first sync.
+    Attributes
+    ----------
+    name : str
+        Name of the HPA, with a number as suffix if another HPA has the same name.
+    pod_hours : float
+        Running time of all pods together, in hours.
+    under_provisioned_seconds : float
+        How long the load of any metric was more than the ready pods take at their target, in seconds.
+    rescales : int
+        Number of changes of the replicas.
+    min_replicas : int
+        Lowest number of replicas.
+    max_replicas : int
+        Highest number of replicas.
+    decided_by : dict of str to int
+        At how many syncs each metric decided.
+    start : int
+        Replicas at the first sync.
+    agreement : float or None
+        With recorded replicas: share of syncs (0 to 1) at which the HPA, given the recorded replicas, decides for the
+        replicas recorded at the next sync, from the first record on. None: no recorded replicas.
     """
 
     name: str
@@ -471,7 +489,25 @@ class ReplaySummary(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class PlantText(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """Parameters of the simulated target; durations in seconds, requests by resource (empty for any)."""
+    """Parameters of the simulated target.
+
+    Attributes
+    ----------
+    startup : float
+        Time from the creation of a pod until it is ready, in seconds.
+    metrics_lag : float
+        Age of a metric when the HPA reads it, in seconds.
+    window : float
+        Time over which a metric is averaged, in seconds.
+    requests : dict of str to str
+        Request of each pod by resource, as a quantity. The empty name stands for every resource.
+    start : int or None
+        Replicas at the beginning. None: the minimum of the HPA, but at least 1.
+    usage : str
+        Rule for the usage of a pod.
+    controller : str
+        State of the controller at the first sync.
+    """
 
     startup: float
     metrics_lag: float
@@ -483,15 +519,27 @@ class PlantText(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class ReplayReport(Record, frozen=True):
-    """HPAs over the same recorded load, side by side. Times are RFC 3339; series are by HPA name.
+    """Decisions of HPAs for the same recorded load. Times are RFC 3339.
 
-    - ``begin``, ``end``: times of the first and the last sync (absent at the API's zero time); ``syncs``: their number,
-      ``period_seconds`` apart.
-    - ``plant``: parameters of the simulated target.
-    - ``summaries``: the numbers to compare, one entry per HPA, in input order.
-    - ``replicas``: the replicas that each HPA finds at each sync, before it changes them. HPAs of the same name get a
-      number as suffix.
-    - ``unmodelled``: metrics without a series, which were left out.
+    Attributes
+    ----------
+    begin : str or None
+        Time of the first sync. None: the API's zero time.
+    end : str or None
+        Time of the last sync. None: the API's zero time.
+    syncs : int
+        Number of syncs.
+    period_seconds : float
+        Seconds between two syncs.
+    plant : PlantText
+        Parameters of the simulated target.
+    summaries : list of ReplaySummary
+        Result of each HPA, in input order.
+    replicas : dict of str to list of int
+        The replicas that each HPA finds at each sync, before it changes them, by name of the HPA. HPAs of the same name
+        get a number as suffix.
+    unmodelled : list of str
+        Metrics without a series, which were left out.
     """
 
     KIND = "ReplayReport"

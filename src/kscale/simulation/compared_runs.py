@@ -583,14 +583,38 @@ def format_request(decision: Decision | None) -> str:
 
 
 class ProvisionerRun(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """The run with one ``provisioner``.
+    """Results of the run with one provisioner.
 
-    ``node_hours``: hours of all machines. ``cost`` is in the currency of the prices, absent if a group that had
-    machines has no price. ``most_nodes``: the maximum number of nodes at once. ``pending_p50``, ``pending_p95`` and
-    ``pending_max``: how many seconds pods waited for a node; ``pending_at_end``: pods that still wait. ``evictions``:
-    pods that were evicted. ``over_provisioned``: core-hours of nodes that no pod requested. ``added``, ``removed``:
-    machines that were requested, and that the provisioner deleted. ``groups``: groups with machines. ``warnings``: what
-    was not simulated, and why.
+    Attributes
+    ----------
+    provisioner : str
+        ``cluster-autoscaler`` or ``karpenter``.
+    node_hours : float
+        Hours of all machines together.
+    cost : float or None
+        Price of these hours, in the currency of the prices. None: a group that had machines has no price.
+    most_nodes : int
+        Maximum number of nodes at the same time.
+    pending_p50 : float
+        50 % of the pods waited for a node for at most this many seconds.
+    pending_p95 : float
+        95 % of the pods waited for a node for at most this many seconds.
+    pending_max : float
+        Longest time that a pod waited for a node, in seconds.
+    pending_at_end : int
+        Number of pods that still waited at the end.
+    evictions : int
+        Number of pods that were evicted.
+    over_provisioned : float
+        Core-hours of nodes that no pod requested.
+    added : int
+        Number of machines that were requested.
+    removed : int
+        Number of machines that the provisioner deleted.
+    groups : list of GroupUse
+        Usage and cost of each group with machines.
+    warnings : list of str
+        Parts of the scenario that were not simulated, and why.
     """
 
     provisioner: str
@@ -610,9 +634,20 @@ class ProvisionerRun(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class ProvisionerComparison(Record, frozen=True):
-    """Results of one scenario (``name``, from ``begin`` on, for ``seconds``) with each provisioner.
+    """Results of one scenario with the Cluster Autoscaler and with Karpenter.
 
-    ``runs``: the Cluster Autoscaler's run, then Karpenter's; ``interrupted``: whether a run ended early.
+    Attributes
+    ----------
+    name : str
+        Name of the scenario.
+    begin : str
+        Start of the simulated time (RFC 3339).
+    seconds : float
+        Length of the simulated time, in seconds.
+    interrupted : bool
+        Whether a run ended early.
+    runs : list of ProvisionerRun
+        Results with the Cluster Autoscaler, then with Karpenter.
     """
 
     KIND = "ProvisionerComparison"

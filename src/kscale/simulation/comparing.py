@@ -60,9 +60,20 @@ __all__ = [
 
 
 class ReleaseRule(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """A rule that changed, by its name (``id``): what a program did then (``legacy``) and does now (``current``).
+    """A rule that changed between the releases.
 
-    ``legacy_source``, ``current_source``: upstream's files and functions with the rule.
+    Attributes
+    ----------
+    id : str
+        Name of the rule.
+    legacy : str
+        What a program did in the old release.
+    current : str
+        What it does today.
+    legacy_source : str
+        Upstream's file and function with the rule in the old release.
+    current_source : str
+        Upstream's file and function with the rule today.
     """
 
     id: str
@@ -557,10 +568,27 @@ def _format_loop_messages(ran: FinishedRun, at: Moment, node: str) -> str:
 class ComparedRun(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """Results of a run with one profile.
 
-    ``left_out``: flags of the scenario that the programs of the profile do not have (``clusterAutoscaler.NAME``), and
-    values that they refuse (``clusterAutoscaler.NAME=VALUE``). ``profiles``: the profile of each program.
-    ``node_hours``: of all nodes; ``most_nodes``: maximum at once; ``actions``: number of requests, by action. ``cost``:
-    absent if a group has no price; ``pending_p95``, ``pending_max``: how long pods were pending, in seconds.
+    Attributes
+    ----------
+    profile : str
+        Name of the profile.
+    node_hours : float
+        Hours of the nodes of all groups together.
+    cost : float or None
+        Price of these hours. None: a group that had machines has no price.
+    most_nodes : int
+        Maximum number of nodes at the same time.
+    pending_p95 : float
+        95 % of the pods waited for a node for at most this many seconds.
+    pending_max : float
+        Longest time that a pod waited for a node, in seconds.
+    actions : dict of str to int
+        Number of requests by autoscalers, by kind of request.
+    left_out : list of str
+        Flags of the scenario that the programs of the profile do not have (``clusterAutoscaler.NAME``), and values that
+        they refuse (``clusterAutoscaler.NAME=VALUE``).
+    profiles : dict of str to str
+        Profile of each program, by the name of the program.
     """
 
     profile: str
@@ -575,16 +603,34 @@ class ComparedRun(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class ComparedDecision(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """One decision in both runs: the same action of the same autoscaler about the same subject, with the same count.
+    """A decision in both runs: the same action of the same autoscaler about the same subject, with the same count.
 
-    ``about``: the group (for a deletion with its node), the workload, or the namespace of the pods. ``legacy_at``,
-    ``current_at``: seconds since the beginning, absent if that run has no such decision; ``legacy``, ``current``: what
-    was requested.
-
-    ``rule``: why they differ (:class:`ReleaseRule`), empty if they are the same, less than a second apart;
-    ``evidence``: what a program reported, or what another run shows; ``also``: other rules that must be disabled, too,
-    for the difference to disappear. ``follows``: the number of an earlier decision that differs, counted from 1 (0:
-    none). For a ``not-explained`` decision the evidence is what both programs reported.
+    Attributes
+    ----------
+    by : str
+        Name of the autoscaler.
+    action : str
+        Kind of the request.
+    about : str
+        The subject: the node group (for a deletion with its node), the workload, or the namespace of the pods.
+    legacy_at : float or None
+        Time in the run with the old release, in seconds since the beginning. None: that run has no such decision.
+    current_at : float or None
+        Time in the run with today's release, in seconds since the beginning. None: that run has no such decision.
+    legacy : str
+        What was requested in the run with the old release.
+    current : str
+        What was requested in the run with today's release.
+    rule : str
+        Name of the rule that explains the difference; also ``follows`` or ``not-explained``. Empty: the decisions are
+        the same, less than a second apart.
+    evidence : str
+        Evidence for the rule: what a program reported, or what another run shows. For ``not-explained``: what both
+        programs reported.
+    also : list of str
+        Other rules that must be disabled, too, for the difference to disappear.
+    follows : int
+        Number (from 1) of an earlier decision from which this difference follows. 0: none.
     """
 
     by: str
@@ -601,10 +647,22 @@ class ComparedDecision(msgspec.Struct, kw_only=True, frozen=True, rename="camel"
 
 
 class ProfileComparison(Record, frozen=True):
-    """The same scenario (``name``, from ``begin`` on) under the profile ``legacy`` and under today's.
+    """The same scenario with the autoscalers of an old release (profile ``legacy``) and with today's.
 
-    ``legacy``, ``current``: the results of each run. ``decisions``: ordered by the earlier time of the two; ``rules``:
-    those that the decisions name.
+    Attributes
+    ----------
+    name : str
+        Name of the scenario.
+    begin : str
+        Start of the simulated time (RFC 3339).
+    legacy : ComparedRun
+        Results of the run with the old release.
+    current : ComparedRun
+        Results of the run with today's release.
+    decisions : list of ComparedDecision
+        Decisions of both runs, ordered by the earlier of the two times.
+    rules : list of ReleaseRule
+        The rules that the decisions name.
     """
 
     KIND = "ProfileComparison"

@@ -32,7 +32,21 @@ __all__ = [
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A request of ``by`` for ``action`` at a time (RFC 3339), with ``arguments``; ``error`` if it was refused."""
+    """A request of an autoscaler.
+
+    Attributes
+    ----------
+    at : str
+        Time of the request (RFC 3339).
+    by : str
+        Name of the autoscaler.
+    action : str
+        Kind of the request, such as ``IncreaseSize`` or ``Evict``.
+    arguments : dict of str to Any
+        Arguments of the request by name, without empty ones.
+    error : str or None
+        Why the request was refused. None: it was carried out.
+    """
 
     at: str
     by: str
@@ -96,11 +110,25 @@ class _Part(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class GroupUse(_Part, frozen=True):
-    """Usage and cost of a node group. ``cost`` is absent if the group has no price.
+    """Usage and cost of a node group in a simulation.
 
-    ``added``: machines created during the run, for an autoscaler or as replacement of a lost one (not those that were
-    out of stock); ``removed``: machines that an autoscaler deleted; ``lost``: machines that ended by themselves (their
-    ``lifetime``).
+    Attributes
+    ----------
+    group : str
+        Id of the node group.
+    instance_type : str
+        Instance type of its machines. Empty: unknown.
+    node_hours : float
+        Hours of all its machines together.
+    cost : float or None
+        Price of these hours. None: the group has no price.
+    added : int
+        Number of machines created during the run, for an autoscaler or to replace a lost one. Machines that were out of
+        stock do not count.
+    removed : int
+        Number of machines that an autoscaler deleted.
+    lost : int
+        Number of machines that ended by themselves (their ``lifetime``).
     """
 
     group: str
@@ -113,8 +141,20 @@ class GroupUse(_Part, frozen=True):
 
 
 class QueueLength(_Part, frozen=True):
-    """Number of pods that waited for a node, over time: mean, quantiles and maximum, each moment weighted by its
-    length. ``p90``: for 90 % of the time no more pods waited.
+    """Number of pods that waited for a node at the same time. Each moment counts for as long as it lasted.
+
+    Attributes
+    ----------
+    mean : float
+        Mean over time.
+    p50 : int
+        Median: for 50 % of the time no more pods waited.
+    p90 : int
+        For 90 % of the time no more pods waited.
+    p99 : int
+        For 99 % of the time no more pods waited.
+    max : int
+        Maximum.
     """
 
     mean: float
@@ -125,11 +165,23 @@ class QueueLength(_Part, frozen=True):
 
 
 class PendingPods(_Part, frozen=True):
-    """Pods without a node.
+    """Pods without a node. Waiting times are in seconds, until a pod was bound or given up, or until the end of the
+    run.
 
-    ``pod_seconds``: waiting time of all pods together. ``p50`` to ``max``: how long a pod waited until it was bound or
-    given up, or has waited so far, in seconds. ``at_end``: number of pods that still wait. ``length``: how many pods
-    waited at once.
+    Attributes
+    ----------
+    pods : int
+        Number of pods that looked for a node.
+    pod_seconds : float
+        Waiting time of all pods together.
+    p50, p90, p95, p99 : float
+        Quantile of the waiting times, such as 0.5 for ``p50``.
+    max : float
+        Longest waiting time.
+    at_end : int
+        Number of pods that still waited at the end.
+    length : QueueLength
+        Number of pods that waited at the same time.
     """
 
     pods: int
@@ -144,8 +196,18 @@ class PendingPods(_Part, frozen=True):
 
 
 class CoreHours(_Part, frozen=True):
-    """Cores over time: capacity of nodes, requests of pods on them, unrequested capacity, and requests of pods without
-    a node.
+    """CPU over the time of the run, in core-hours.
+
+    Attributes
+    ----------
+    provisioned : float
+        Capacity of the nodes.
+    requested : float
+        Requests of the pods on nodes.
+    over_provisioned : float
+        Capacity that no pod requested.
+    under_provisioned : float
+        Requests of pods without a node.
     """
 
     provisioned: float
@@ -155,7 +217,19 @@ class CoreHours(_Part, frozen=True):
 
 
 class QueueUse(_Part, frozen=True):
-    """Work of a queue: what arrived, the share that waited for too long, and what is left."""
+    """Work of the queue of a workload, in its units of work.
+
+    Attributes
+    ----------
+    workload : str
+        The workload as ``Kind/namespace/name``.
+    arrived : float
+        Work that arrived.
+    late : float
+        Share of the work that waited for too long, from 0 to 1.
+    left : float
+        Work that was not processed by the end.
+    """
 
     workload: str
     arrived: float
@@ -164,12 +238,26 @@ class QueueUse(_Part, frozen=True):
 
 
 class JobUse(_Part, frozen=True):
-    """Result of a job (namespace and name); jobs that had ended before the beginning are not reported.
+    """Result of a Job. Jobs that had ended before the beginning are not reported. Times are in seconds.
 
-    ``outcome`` is ``complete``, ``failed``, ``suspended``, ``deleted`` (before its end) or ``running``. ``completed``,
-    ``failed``: pods, as its status counts them; ``restarts``: pods that replaced a failed one. ``makespan``: seconds
-    from the creation of the job until it was complete or failed; absent while it runs. ``work``, ``lostWork``: seconds
-    of pods that succeeded, and of pods that were evicted, lost with their node or given up.
+    Attributes
+    ----------
+    job : str
+        The Job as ``namespace/name``.
+    outcome : str
+        ``complete``, ``failed``, ``suspended``, ``deleted`` (before its end) or ``running``.
+    completed : int
+        Number of pods that succeeded, according to its status.
+    failed : int
+        Number of pods that failed, according to its status.
+    restarts : int
+        Number of pods that replaced a failed one.
+    makespan : float or None
+        Time from the creation of the Job until it was complete or failed. None: it has not ended.
+    work : float
+        Running time of the pods that succeeded.
+    lost_work : float
+        Running time of the pods that were evicted, lost with their node or given up.
     """
 
     job: str
@@ -183,7 +271,15 @@ class JobUse(_Part, frozen=True):
 
 
 class Makespans(_Part, frozen=True):
-    """Seconds from the creation of a job until it was complete, of all jobs that completed."""
+    """Time from the creation of a Job until it was complete, in seconds, over all completed Jobs.
+
+    Attributes
+    ----------
+    p50, p90, p99 : float
+        Quantile of the times, such as 0.5 for ``p50``.
+    max : float
+        Longest time.
+    """
 
     p50: float
     p90: float
@@ -192,12 +288,25 @@ class Makespans(_Part, frozen=True):
 
 
 class JobTotals(_Part, frozen=True):
-    """Results of all jobs of a run.
+    """Results of all Jobs of a run.
 
-    ``complete``, ``failed``, ``suspended``, ``deleted``, ``running``: jobs by their outcome. ``restarts``: pods that
-    replaced a failed one. ``work``, ``lost_work``: seconds as in :class:`JobUse`. ``makespan``: absent if no job
-    completed. ``cost_per_completed_job``: the cost of all machines of the run, also of idle ones and of other
-    workloads, divided by the completed jobs; absent without a cost or a completed job.
+    Attributes
+    ----------
+    jobs : int
+        Number of Jobs.
+    complete, failed, suspended, deleted, running : int
+        Number of Jobs with this outcome.
+    restarts : int
+        Number of pods that replaced a failed one.
+    work : float
+        Running time of the pods that succeeded, in seconds.
+    lost_work : float
+        Running time of the pods that were evicted, lost with their node or given up, in seconds.
+    makespan : Makespans or None
+        Times until Jobs were complete. None: no Job was.
+    cost_per_completed_job : float or None
+        Cost of all machines of the run, idle ones and those of other workloads included, divided by the number of
+        completed Jobs. None: no cost, or no completed Job.
     """
 
     jobs: int
@@ -214,8 +323,20 @@ class JobTotals(_Part, frozen=True):
 
 
 class OutageUse(_Part, frozen=True):
-    """An outage of a zone. ``at``: when it began (RFC 3339, UTC); ``machines``, ``pods``: lost at that moment, nodes of
-    no group included, pods of DaemonSets excluded.
+    """An outage of a zone during the run.
+
+    Attributes
+    ----------
+    zone : str
+        Name of the zone.
+    at : str
+        Start of the outage (RFC 3339, UTC).
+    seconds : float
+        Length of the outage in seconds.
+    machines : int
+        Number of machines lost at the start, nodes without a group included.
+    pods : int
+        Number of pods lost at the start, without those of DaemonSets.
     """
 
     zone: str
@@ -226,7 +347,21 @@ class OutageUse(_Part, frozen=True):
 
 
 class Recommended(_Part, frozen=True):
-    """A VPA's (``vpa``: namespace and name) recommendation for a container: quantities by resource."""
+    """The recommendation of a VPA for a container at the end of the run.
+
+    Attributes
+    ----------
+    vpa : str
+        The VPA as ``namespace/name``.
+    container : str
+        Name of the container.
+    target : dict of str to str
+        Recommended requests by resource, as quantities.
+    lower_bound : dict of str to str
+        Lower bound by resource, as quantities.
+    upper_bound : dict of str to str
+        Upper bound by resource, as quantities.
+    """
 
     vpa: str
     container: str
@@ -236,7 +371,17 @@ class Recommended(_Part, frozen=True):
 
 
 class ControllerUse(_Part, frozen=True):
-    """Rounds of a controller, and how many of them were skipped because they could not change anything."""
+    """Rounds of a controller.
+
+    Attributes
+    ----------
+    name : str
+        Name of the controller.
+    rounds : int
+        Number of rounds.
+    skipped : int
+        Number of these rounds that were skipped because they could not change anything.
+    """
 
     name: str
     rounds: int
@@ -244,15 +389,34 @@ class ControllerUse(_Part, frozen=True):
 
 
 class IdealMix(_Part, frozen=True):
-    """What was ``paid`` for machines of groups with a price, and for what: ``paid`` is the sum of the other amounts.
+    """Cost of the machines of groups with a price, divided into parts: ``paid`` = ``ideal`` + ``hpa`` + ``packing`` +
+    ``ca`` + ``boot``.
 
-    ``ideal``: the cheapest mix found of the groups' nodes, for as many pods as the load needed at that moment; no mix
-    costs less than ``bound``. ``hpa``: additional cost of the pods that HPAs had beyond that; ``packing``: additional
-    cost of the nodes that pods were on; ``ca``: ready nodes without pods (except those of DaemonSets); ``boot``:
-    machines that were not ready nodes yet. Sampled at ``moments`` evenly spaced moments; each stands for the time
-    around it. ``methods``: how the bounds were proven (see :class:`~kscale.capacity.mix.records.Bound`). ``unplaced``:
-    maximum, over the moments, of the pods on nodes that the mix did not place; their nodes are part of ``ideal``, as
-    paid.
+    The costs are those of the run, estimated from evenly spaced moments. Each moment stands for the time around it.
+
+    Attributes
+    ----------
+    moments : int
+        Number of moments.
+    unplaced : int
+        Maximum, over the moments, of the pods on nodes that the cheapest mix did not place. Their nodes are part of
+        ``ideal``, as paid.
+    methods : list of str
+        How the bounds were proven: ``column_generation`` or ``volume``.
+    paid : float
+        Price of the machines.
+    ideal : float
+        Price of the cheapest mix found of the groups' nodes, for as many pods as the load needed.
+    bound : float
+        Lower bound of ``ideal``: no mix costs less.
+    hpa : float
+        Additional price because there were more pods than the load needed.
+    packing : float
+        Additional price because the nodes were not the cheapest ones for their pods.
+    ca : float
+        Price of ready nodes without pods, except those of DaemonSets.
+    boot : float
+        Price of machines that were not ready nodes yet.
     """
 
     moments: int
@@ -270,22 +434,68 @@ class IdealMix(_Part, frozen=True):
 class SimulationReport(Record, frozen=True):
     """A run of a scenario.
 
-    ``begin``: when the simulated time begins (RFC 3339, UTC, whole seconds); ``seed``: that of the scenario.
-    ``seconds``: duration of the simulated time; less than ``horizon_seconds`` if it was ``interrupted``. ``cost`` is
-    absent if a group that had machines has no price; it does not include nodes of no group (``ungrouped_node_hours``),
-    nor does ``node_hours``. ``most_nodes``: the maximum number of nodes at once, of groups or not, ready or not.
-    ``pending_pods``: how long pods were without a node; ``cores``: core-hours of the run; ``queues``: of each workload
-    with a queue. ``late``: the share of the work that arrived at all queues that waited for too long; absent if none
-    arrived.
-
-    ``actions``: how often autoscalers made each request that was not refused; ``refusals``: those that were. Of
-    ``actions``: ``rescales`` (``PutScale``, by HPAs), ``evictions`` (``Evict``, by the Cluster Autoscaler and the VPA's
-    updater) and ``resizes`` of pods in place (``Resize``, by the VPA's updater). ``pod_events``: how often pods were
-    created, changed or deleted. ``recommendations``: of VPAs, at the end. ``interruptions``: machines that were lost,
-    of all groups; ``interrupted_pods``: pods that were lost with their node before they finished (except those of
-    DaemonSets). ``outages``: of zones that began during the run. ``jobs``: the result of each job; ``job_totals``:
-    their sums and quantiles, absent without jobs. ``ideal``: if requested. ``warnings``: what of the scenario was not
-    simulated, and why.
+    Attributes
+    ----------
+    name : str
+        Name of the scenario.
+    begin : str
+        Start of the simulated time (RFC 3339, UTC, whole seconds).
+    horizon_seconds : float
+        Length of the simulated time according to the scenario, in seconds.
+    seconds : float
+        Simulated time, in seconds. Less than ``horizon_seconds`` if the run was interrupted.
+    interrupted : bool
+        Whether the run was interrupted.
+    seed : int
+        Random seed of the scenario.
+    cost : float or None
+        Price of the machines of all groups. None: a group that had machines has no price.
+    node_hours : float
+        Hours of the nodes of all groups together.
+    ungrouped_node_hours : float
+        Hours of the nodes without a group together. They have no price.
+    most_nodes : int
+        Maximum number of nodes at the same time, with and without a group, ready or not.
+    groups : list of GroupUse
+        Usage and cost of each node group.
+    pending_pods : PendingPods
+        How long pods were without a node.
+    cores : CoreHours
+        CPU over the time of the run.
+    queues : list of QueueUse
+        Work of each workload with a queue.
+    late : float or None
+        Share of the work of all queues that waited for too long, from 0 to 1. None: no work arrived.
+    rescales : int
+        Number of ``PutScale`` in ``actions``, by the HPA controller.
+    evictions : int
+        Number of ``Evict`` in ``actions``, by the Cluster Autoscaler and the VPA's updater.
+    resizes : int
+        Number of ``Resize`` (of pods in place) in ``actions``, by the VPA's updater.
+    actions : dict of str to int
+        Number of requests by autoscalers that were not refused, by kind of request.
+    refusals : dict of str to int
+        Number of requests by autoscalers that were refused, by kind of request.
+    controllers : list of ControllerUse
+        Rounds of each controller.
+    pod_events : int
+        How often pods were created, changed or deleted.
+    ideal : IdealMix or None
+        Comparison of the cost with the cheapest possible machines. None: not requested.
+    recommendations : list of Recommended
+        Recommendations of VPAs at the end.
+    interruptions : int
+        Number of machines of all groups that were lost.
+    interrupted_pods : int
+        Number of pods that were lost with their node before they finished, without those of DaemonSets and mirror pods.
+    jobs : list of JobUse
+        Result of each Job.
+    warnings : list of str
+        Parts of the scenario that were not simulated, and why.
+    outages : list of OutageUse
+        Outages of zones that began during the run.
+    job_totals : JobTotals or None
+        Results of all Jobs together. None: no Jobs.
     """
 
     KIND = "SimulationReport"

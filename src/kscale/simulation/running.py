@@ -555,11 +555,22 @@ def _format_decision(entry: Decision, begin: Moment) -> str:
 
 
 class AutoscalerReplay(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """The decisions of one autoscaler: how many were ``recorded``, how many are ``replayed``, and how many of those are
-    the ``same`` before the first difference.
+    """Recorded and replayed decisions of one autoscaler.
 
-    At the first difference, the log has ``recorded_first`` and the replay ``replayed_first``. Both are absent if
-    nothing differs, one of them if that side had no more decisions.
+    Attributes
+    ----------
+    name : str
+        Name of the autoscaler.
+    recorded : int
+        Number of decisions in the log.
+    replayed : int
+        Number of decisions of the new run.
+    same : int
+        Number of equal decisions before the first difference.
+    recorded_first : Decision or None
+        Decision in the log at the first difference. None: there is no difference, or the log has no more decisions.
+    replayed_first : Decision or None
+        Decision of the new run at the first difference. None: there is no difference, or the run has no more decisions.
     """
 
     name: str
@@ -571,10 +582,22 @@ class AutoscalerReplay(msgspec.Struct, kw_only=True, frozen=True, rename="camel"
 
 
 class DecisionReplay(Record, frozen=True):
-    """Comparison of a log of decisions with another run of its scenario.
+    """Comparison of a log of decisions with a new run of its scenario.
 
-    ``name``: of the scenario; ``recorded``, ``replayed``, ``same``: sums over ``autoscalers``. ``differs``: whether any
-    request, its time (to the nanosecond), or its result differs.
+    Attributes
+    ----------
+    name : str
+        Name of the scenario.
+    recorded : int
+        Number of decisions in the log.
+    replayed : int
+        Number of decisions of the new run.
+    same : int
+        Number of equal decisions before the first difference, summed over the autoscalers.
+    differs : bool
+        Whether any request, its time (to the nanosecond) or its result differs.
+    autoscalers : list of AutoscalerReplay
+        Comparison for each autoscaler.
     """
 
     KIND = "DecisionReplay"

@@ -56,24 +56,40 @@ Time = str | dict[str, str]
 
 
 class SignalEntry(ApiStruct, forbid_unknown_fields=True):
-    """An amount over time: ``steps``, or the rows of a ``file`` (CSV, Parquet or Prometheus JSON)."""
+    """An amount that changes over time. Set either ``steps`` or ``file``.
+
+    File formats: CSV, Parquet, or Prometheus JSON. The first time in a file is the beginning of the simulation.
+
+    Attributes
+    ----------
+    steps : list[tuple[str, str or float]]
+        Steps as (duration since the beginning, quantity), such as ``["20m", 4]``. The first duration is ``0s``. An
+        amount holds until the next step.
+    file : str or None
+        Name of a file with the values, relative to the scenario file.
+    value : str
+        Column of the values in the file.
+    time : str
+        Column of the times in the file.
+    unit : str
+        Unit of times in the file that are plain numbers.
+    bin : str or None
+        Width of a bin, as a duration. If set, each row of the file is an event, and the amount is the sum of the values
+        in a bin per second. With ``value: count``, the amount is the number of events per second.
+    scale : str or float
+        Factor for every value; not negative.
+    repeat : str or None
+        Duration after which the signal starts again. None: it does not repeat, and the last amount holds.
+    """
 
     steps: list[tuple[str, str | float]] = []
-    """(duration since the beginning, quantity) of each step, the first at ``0s``."""
     file: str | None = None
-    """Relative to the scenario."""
     value: str = "value"
-    """The column of the values."""
     time: str = "time"
-    """The column of the times."""
     unit: Literal["s", "ms", "us", "ns"] = "s"
-    """What a time as a number counts."""
     bin: str | None = None
-    """The rows are events: their rate a second in bins of this width. ``value: count`` counts them."""
     scale: str | float = "1"
-    """What every value is multiplied by."""
     repeat: str | None = None
-    """After this duration it begins again."""
 
 
 Signal = str | float | SignalEntry
@@ -81,44 +97,92 @@ Signal = str | float | SignalEntry
 
 
 class QueueEntry(ApiStruct, forbid_unknown_fields=True):
-    """Work that arrives at a workload, and is processed by its ready pods."""
+    """Work that arrives at a workload and that its ready pods process.
+
+    Attributes
+    ----------
+    arrivals : Signal
+        Units of work that arrive per second: a quantity, or an amount over time.
+    capacity : str or float
+        Units of work that one ready pod processes per second.
+    used : dict of str to str or float
+        Usage of each resource, as a quantity, by a pod that is never idle. A pod that is busy half of the time uses
+        half of it.
+    patience : str
+        Longest acceptable wait, as a duration. Work is late if, when it arrives, the waiting work would take the ready
+        pods longer than this.
+    """
 
     arrivals: Signal
-    """A second."""
     capacity: str | float
-    """What a ready pod does a second."""
     used: dict[str, str | float] = {}
-    """What a pod that is never idle uses of each resource."""
     patience: str = "10s"
-    """What would have to wait for longer is late."""
 
 
 class LoadEntry(ApiStruct, forbid_unknown_fields=True):
-    """The load of a workload (``Deployment/namespace/name``)."""
+    """The load of one workload. Each resource or metric appears in only one of ``total``, ``per_pod`` and ``queue``.
+
+    Attributes
+    ----------
+    workload : str
+        The workload as ``Kind/namespace/name``, such as ``Deployment/shop/web``.
+    total : dict of str to Signal
+        Usage of all ready pods together, by resource (``cpu``, ``memory``) or name of a pods metric: a quantity, or an
+        amount over time.
+    per_pod : dict of str to Signal
+        Usage of each ready pod, by resource or name of a pods metric: a quantity, or an amount over time.
+    queue : QueueEntry or None
+        Work that arrives at the workload. None: there is no queue.
+    """
 
     workload: str
     total: dict[str, Signal] = {}
-    """By resource or metric of pods: what all ready pods use together."""
     per_pod: dict[str, Signal] = {}
-    """The same of each ready pod."""
     queue: QueueEntry | None = None
 
 
 class ExternalSource(ApiStruct, forbid_unknown_fields=True):
-    """An external metric: a signal, or a value of a workload's queue."""
+    """An external metric. Its value is either a ``signal`` or a value of the queue of a ``workload``.
+
+    Attributes
+    ----------
+    namespace : str
+        Namespace of the metric.
+    name : str
+        Name of the metric.
+    signal : Signal or None
+        The value: a quantity, or an amount over time. None: the value comes from the queue of ``workload``.
+    workload : str or None
+        Workload (``Kind/namespace/name``) whose queue gives the value. None: ``signal`` is the value.
+    tells : str
+        Which value of the queue the metric has: ``rate`` (units of work that arrive per second) or ``waiting`` (units
+        of work that wait).
+    labels : dict of str to str
+        Labels of the metric. Metric selectors match them; they also distinguish metrics of the same name.
+    """
 
     namespace: str
     name: str
     signal: Signal | None = None
     workload: str | None = None
     tells: Literal["rate", "waiting"] = "rate"
-    """Of a queue: what arrives a second, or the work that waits."""
     labels: dict[str, str] = {}
-    """What a selector of metrics goes by; they tell it from others of its name."""
 
 
 class MetricsEntry(ApiStruct, forbid_unknown_fields=True):
-    """The metrics pipeline."""
+    """Timing of the metrics pipeline, and external metrics. All times are durations such as ``15s``.
+
+    Attributes
+    ----------
+    scrape : str
+        Interval between two scrapes; at least ``1s``.
+    window : str
+        Time over which a value is averaged. ``0s``: the value at the time of the scrape.
+    lag : str
+        Age that a value has at least when autoscalers can read it.
+    external : list of ExternalSource
+        External metrics.
+    """
 
     scrape: str = "15s"
     window: str = "15s"
@@ -127,43 +191,77 @@ class MetricsEntry(ApiStruct, forbid_unknown_fields=True):
 
 
 class OutOfStock(ApiStruct, forbid_unknown_fields=True):
-    """A period in which no machine is available; durations since the beginning."""
+    """A period in which the cloud can create no machine.
+
+    Attributes
+    ----------
+    begin, end : str
+        Durations since the beginning of the simulation, such as ``1h30m``.
+    """
 
     begin: str
     end: str
 
 
 class MachineEntry(ApiStruct, forbid_unknown_fields=True):
-    """Behaviour of the machines of node groups.
+    """Behaviour of the machines of a node group.
 
-    ``group``: its id, or the name of a NodePool for all of its groups; empty: all groups without their own entry.
+    Times are durations (``90s``). Those that accept an object may be a distribution instead, by quantiles: ``{p0: 40s,
+    p50: 1m, p100: 5m}``.
+
+    Attributes
+    ----------
+    group : str
+        Id of the node group, or name of a NodePool, for all of its groups. Empty: all groups without an entry of their
+        own.
+    boot : Time
+        Time from the request of a machine until it is a node.
+    apart : str
+        Additional time for each further machine of the same increase.
+    ready : Time
+        Time from when the machine is a node until the node is ready.
+    startup : Time
+        Time from when the node is ready until it loses the ``startupTaints`` of its NodePool.
+    deletion : Time
+        Time that the deletion of a machine takes.
+    lifetime : Time or None
+        Time after which a machine is lost, as a spot machine is; at least ``1s``. Its group creates a new one, but not
+        with Karpenter. None: no machine is lost this way.
+    failures : float
+        Share of the machines that never become nodes, from 0 to 1.
+    stock : int or None
+        Maximum number of machines of the group at the same time. None: no limit.
+    out_of_stock : list of OutOfStock
+        Periods in which the cloud can create no machine of the group.
+    creation : str
+        Time until a node group exists that the Cluster Autoscaler creates asynchronously.
     """
 
     group: str = ""
     boot: Time = "60s"
-    """From being asked for to being a node."""
     apart: str = "0s"
-    """Delay between the machines of one increase: each becomes a node this much later than the one before."""
     ready: Time = "0s"
-    """From then to being ready."""
     startup: Time = "0s"
-    """From then to losing the ``startupTaints`` of its NodePool."""
     deletion: Time = "30s"
     lifetime: Time | None = None
-    """After this time, at least a second, a machine is lost. Its group creates another one, but not with Karpenter."""
     failures: float = 0.0
-    """The share of machines that never become nodes."""
     stock: int | None = None
-    """So many there can be at once."""
     out_of_stock: list[OutOfStock] = []
     creation: str = "0s"
-    """Until a group that is made asynchronously is there."""
 
 
 class OutageEntry(ApiStruct, forbid_unknown_fields=True):
-    """An outage of a zone; durations since the beginning.
+    """An outage of a zone.
 
-    Nodes of the zone are lost when it begins, and node groups in the zone are out of stock until it ends.
+    The nodes of the zone are lost when the outage begins, and node groups in the zone are out of stock until it ends.
+    The zone of a node is its label ``topology.kubernetes.io/zone``.
+
+    Attributes
+    ----------
+    zone : str
+        Name of the zone.
+    begin, end : str
+        Durations since the beginning of the simulation, such as ``1h30m``.
     """
 
     zone: str
@@ -172,7 +270,26 @@ class OutageEntry(ApiStruct, forbid_unknown_fields=True):
 
 
 class PodEntry(ApiStruct, forbid_unknown_fields=True):
-    """Durations of the pods of a workload. ``workload`` empty: all workloads without their own entry."""
+    """Times of the pods of a workload.
+
+    Each is a duration (``5s``), or a distribution by quantiles: ``{p0: 1s, p50: 2s, p100: 30s}``.
+
+    Attributes
+    ----------
+    workload : str
+        The workload as ``Kind/namespace/name``. Empty: all workloads without an entry of their own.
+    pull : Time
+        Time to pull the images, after the pod is bound to a node.
+    start : Time
+        Time from then until the pod runs.
+    readiness : Time
+        Time from then until the pod is ready.
+    termination : Time
+        Time from the deletion of a pod until it is gone, at most its grace period.
+    work : Time or None
+        Time from when the pod runs until its work ends, for pods of Jobs and pods without a controller. Other pods run
+        until they are deleted. None: no pod ends by itself.
+    """
 
     workload: str = ""
     pull: Time = "0s"
@@ -180,52 +297,92 @@ class PodEntry(ApiStruct, forbid_unknown_fields=True):
     readiness: Time = "0s"
     termination: Time = "1s"
     work: Time | None = None
-    """From running to the end of their work, of pods of jobs and of pods that nobody controls; absent, and of all
-    others: they run until they are deleted."""
 
 
 class WorldEntry(ApiStruct, forbid_unknown_fields=True):
-    """API server and scheduler. ``latency`` of actions; ``watch_lag`` from a change to its watchers.
+    """Behaviour of the API server and of the scheduler.
 
-    ``scheduler``: takes the first node in list order that fits, or kube-scheduler's choice by scores.
+    Attributes
+    ----------
+    latency : str
+        Time until the API server or the cloud has carried out and answered a request, as a duration.
+    watch_lag : str
+        Time from a change of an object to its watch event, as a duration.
+    scheduler : str
+        How the scheduler chooses among the nodes that fit a pod: ``first-fit`` (the next one in list order) or
+        ``scores`` (the best one by kube-scheduler's scores).
+    scheduler_configuration : dict of str to Any or str or None
+        With ``scores``: a KubeSchedulerConfiguration (``kubescheduler.config.k8s.io/v1``) with one profile, or the name
+        of its file, relative to the scenario file. None: kube-scheduler's defaults.
+    preemption : bool
+        Whether pods of a higher priority evict pods of a lower one, as kube-scheduler's DefaultPreemption does.
     """
 
     latency: str = "5ms"
     watch_lag: str = "0s"
     scheduler: Literal["first-fit", "scores"] = "first-fit"
     scheduler_configuration: dict[str, Any] | str | None = None
-    """With ``scores``: a KubeSchedulerConfiguration (``kubescheduler.config.k8s.io/v1``) of one profile, or the name of
-    such a file, relative to the scenario; null: the default one."""
     preemption: bool = False
-    """Whether pods of a higher priority make others end, as kube-scheduler's DefaultPreemption does."""
 
 
 class ControllerFlags(ApiStruct, forbid_unknown_fields=True):
-    """A controller to run. ``flags``: upstream's, by name, without leading dashes."""
+    """A controller to run.
+
+    Attributes
+    ----------
+    flags : dict of str to str or int or float or bool or list of str
+        Upstream's flags by name, without leading dashes. Durations are texts such as ``10s``.
+    """
 
     flags: dict[str, str | int | float | bool | list[str]] = {}
 
 
 class KarpenterEntry(ApiStruct, forbid_unknown_fields=True):
-    """Karpenter, with what it may launch. ``flags``: ``batch-idle-duration`` and ``batch-max-duration``."""
+    """Karpenter, and the machines that it may launch.
+
+    Attributes
+    ----------
+    node_pools : list of dict of str to Any or str
+        NodePools (``karpenter.sh/v1``), or the name of a file with NodePools, relative to the scenario file.
+    catalogue : str
+        File of instance types and prices, relative to the scenario file.
+    zones : list of str
+        Zones of new nodes. Empty: the zones that each NodePool names.
+    region : str
+        Region of the prices. Empty: the first region of each instance type.
+    flags : dict of str to str or int or float or bool or list of str
+        Karpenter's flags by name: ``batch-idle-duration`` and ``batch-max-duration``.
+    """
 
     node_pools: list[dict[str, Any]] | str
-    """NodePools (``karpenter.sh/v1``), or the name of a file of them, relative to the scenario."""
     catalogue: str
-    """A file of instance types and prices, relative to the scenario."""
     zones: list[str] = []
-    """Zones of new nodes; empty: those that each NodePool names."""
     region: str = ""
-    """The region whose prices count."""
     flags: dict[str, str | int | float | bool | list[str]] = {}
 
 
 class Controllers(ApiStruct, forbid_unknown_fields=True):
-    """The autoscalers to run; omitted ones do not run."""
+    """The autoscalers to run. An autoscaler that is omitted does not run.
+
+    Attributes
+    ----------
+    cluster_autoscaler : ControllerFlags or None
+        The Cluster Autoscaler.
+    karpenter : KarpenterEntry or None
+        Karpenter, instead of the Cluster Autoscaler. If both are present, ``provisioner`` of the scenario says which
+        one runs.
+    horizontal : ControllerFlags or None
+        The HPA controller.
+    vpa_recommender : ControllerFlags or None
+        The recommender of the VerticalPodAutoscaler.
+    vpa_updater : ControllerFlags or None
+        The updater of the VerticalPodAutoscaler.
+    vpa_admission : ControllerFlags or None
+        The admission controller of the VerticalPodAutoscaler.
+    """
 
     cluster_autoscaler: ControllerFlags | None = None
     karpenter: KarpenterEntry | None = None
-    """Instead of the Cluster Autoscaler; with both, ``provisioner`` says which one runs."""
     horizontal: ControllerFlags | None = None
     vpa_recommender: ControllerFlags | None = None
     vpa_updater: ControllerFlags | None = None
@@ -233,58 +390,96 @@ class Controllers(ApiStruct, forbid_unknown_fields=True):
 
 
 class OpenbEntry(ApiStruct, forbid_unknown_fields=True):
-    """A trace of the openb clusters: lists of pods and nodes (CSV, may be gzip), relative to the scenario."""
+    """A trace of the openb GPU clusters. Its lists are CSV files, which may be compressed with gzip.
+
+    Attributes
+    ----------
+    pods : str
+        File with the pods, relative to the scenario file. Each pod arrives at its ``creation_time`` (seconds since the
+        beginning). Once it runs, it runs as long as from its ``scheduled_time`` to its ``deletion_time``.
+    nodes : str
+        File with the nodes, relative to the scenario file. The nodes exist from the beginning. Empty: no nodes of the
+        trace.
+    """
 
     pods: str
-    """Each comes at its ``creation_time`` (seconds since the beginning), and works from its ``scheduled_time`` to its
-    ``deletion_time``, however late it gets a node here."""
     nodes: str = ""
-    """They are there from the beginning on."""
 
 
 class Scenario(ApiStruct, forbid_unknown_fields=True):
-    """A cluster, its node groups, its load, and the autoscalers that manage it."""
+    """A simulated cluster: its objects, node groups and load, and the autoscalers that manage it.
+
+    Durations are written as in Go (``90s``, ``1h30m``), amounts as quantities (``500m``, ``2Gi``).
+
+    Attributes
+    ----------
+    api_version : str
+        Version of the format.
+    kind : str
+        Kind of the document.
+    name : str
+        Name of the scenario in reports.
+    begin : str
+        Start of the simulated time (RFC 3339).
+    horizon : str
+        Length of the simulated time, as a duration.
+    seed : int
+        Random seed. The same scenario with the same seed gives the same run.
+    cluster : list of str
+        Dumps and manifests with the objects at the beginning: files or directories, relative to the scenario file.
+    objects : list of dict of str to Any
+        Further objects at the beginning, as in a manifest.
+    groups : list of dict of str to Any or str
+        Node groups as in a groups file, or the name of such a file. ``target`` is the size of a group at the beginning.
+    openb : OpenbEntry or None
+        A trace of the openb clusters, whose nodes and pods are added to all others. None: no such trace.
+    simkube : str
+        File with a SimKube trace (MessagePack or JSON, may be compressed with gzip), relative to the scenario file. The
+        simulation starts with its first event. Its objects are applied and deleted at their recorded times. Empty: no
+        such trace.
+    machines : list of MachineEntry
+        Behaviour of the machines of node groups: at most one entry for each group, and one for all others. A group
+        without an entry has the default values.
+    pods : list of PodEntry
+        Times of pods: at most one entry for each workload, and one for all others. A workload without an entry has the
+        default values.
+    load : list of LoadEntry
+        Load of workloads, at most one entry for each. Pods of a workload without an entry have no metrics.
+    metrics : MetricsEntry
+        Timing of the metrics pipeline, and external metrics.
+    controllers : Controllers
+        The autoscalers to run.
+    provisioner : str
+        The program that adds and removes nodes, if ``controllers`` has two of them. Empty: the only one. Without
+        ``groups``, the Cluster Autoscaler has one group for each offering of Karpenter's NodePools.
+    world : WorldEntry
+        Behaviour of the API server and of the scheduler.
+    sample : str
+        Interval between two rows of the timeline, as a duration.
+    outages : list of OutageEntry
+        Outages of zones.
+    """
 
     api_version: Literal["kscale.dev/v1alpha1"]
-    """The version of the format; ``apiVersion`` in the file."""
     kind: Literal["Simulation"]
     name: str = ""
     begin: str = "2026-01-01T00:00:00Z"
-    """When it begins (RFC 3339)."""
     horizon: str = "24h"
-    """How long it goes on."""
     seed: int = 0
-    """Of all that is left to chance: the same seed gives the same run."""
     cluster: list[str] = []
-    """Dumps and manifests: files or directories, relative to the scenario."""
     objects: list[dict[str, Any]] = []
-    """More objects, as in a manifest."""
     groups: list[dict[str, Any]] | str = []
-    """Node groups as in a groups file (see its schema), or the name of such a file. ``target``: size at the beginning.
-    """
     openb: OpenbEntry | None = None
-    """A trace of the openb clusters, whose nodes and pods come besides all else; null: none."""
     simkube: str = ""
-    """A trace of SimKube (MessagePack or JSON, may be gzip), relative to the scenario, which begins with its first
-    event: its objects are applied and deleted when they were."""
     machines: list[MachineEntry] = []
-    """How the machines of node groups behave: at most one entry for each group, and one for all others. Groups without
-    an entry have its defaults."""
     pods: list[PodEntry] = []
     load: list[LoadEntry] = []
-    """What workloads have to do, at most one entry for each. Pods of a workload without one have no metrics."""
     metrics: MetricsEntry = msgspec.field(default_factory=MetricsEntry)
-    """The metrics pipeline, and the external metrics that there are."""
     controllers: Controllers = msgspec.field(default_factory=Controllers)
     provisioner: Literal["", "cluster-autoscaler", "karpenter"] = ""
-    """The program that adds and removes nodes, if ``controllers`` has two; empty: the one that it has. Without
-    ``groups``, the Cluster Autoscaler has one group for each offering of Karpenter's NodePools."""
     world: WorldEntry = msgspec.field(default_factory=WorldEntry)
-    """How the API server and the scheduler behave."""
     sample: str = "1m"
-    """How often a row of the timeline is taken."""
     outages: list[OutageEntry] = []
-    """Outages of zones (label ``topology.kubernetes.io/zone`` of nodes and templates)."""
 
 
 def simulation_schema() -> dict[str, Any]:
@@ -297,7 +492,7 @@ def simulation_schema() -> dict[str, Any]:
         **scenario_schema["properties"],
         "apiVersion": {"const": API_VERSION},
         "kind": {"const": "Simulation"},
-        "groups": {"anyOf": [listed, {"type": "string"}], "default": []},
+        "groups": {**scenario_schema["properties"]["groups"], "anyOf": [listed, {"type": "string"}]},
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

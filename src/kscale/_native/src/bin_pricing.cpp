@@ -12,7 +12,7 @@ namespace kscale {
 namespace {
 
 constexpr double kUnlimited = 1e300;
-constexpr std::ptrdiff_t kSwapPartners = 24;  // a third item is looked for among the best so many
+constexpr std::ptrdiff_t kSwapPartners = 24;  // number of the best items among which a third one is searched
 
 // One bin at a time: the bounded primal simplex over the classes that may go into it, with a slack for each resource.
 class Filler {
@@ -32,7 +32,7 @@ class Filler {
   }
 
   double relax(std::ptrdiff_t kind) {
-    if (kind == kind_) return bound_;  // nothing here changes what it depends on
+    if (kind == kind_) return bound_;  // the result does not depend on anything that has changed
     kind_ = kind;
     select(kind);
     begin();
@@ -48,8 +48,8 @@ class Filler {
     for (std::size_t r = 0; r < rows_; ++r) out[r] = dual_[r] * scale_[r];
   }
 
-  // A filling made from the relaxation: its whole part, what else fits by value per weight, and exchanges. `kept`: a
-  // class of which one item goes in first and stays, -1 = none.
+  // A filling from the relaxation: its integer part, further items by value per weight, and exchanges. `kept`: a class
+  // of which one item is added first and stays, -1 = none.
   double round(int swaps, std::int32_t* out, std::ptrdiff_t kept = -1) {
     const auto found = std::find(item_.begin(), item_.end(), kept);
     kept_ = static_cast<std::size_t>(found - item_.begin());
@@ -109,7 +109,7 @@ class Filler {
     return left;
   }
 
-  // The variable whose change gains most, or none.
+  // Returns the variable whose change gains most, or none.
   bool entering(std::size_t& which) {
     const std::size_t n = item_.size();
     for (std::size_t r = 0; r < rows_; ++r) {
@@ -191,7 +191,7 @@ class Filler {
     level_[out] = level;
   }
 
-  // What the dual alone says: an upper bound whatever the simplex has reached.
+  // Returns the bound of the dual alone: an upper bound at any state of the simplex.
   double bound() {
     double sum = 0;
     for (std::size_t r = 0; r < rows_; ++r) {
@@ -215,7 +215,7 @@ class Filler {
     }
   }
 
-  // The items by value per weight, and those that are tried as a third by price.
+  // Sorts the items by value per weight, and the candidates for a third item by price.
   void rank() {
     const std::size_t n = item_.size();
     order_.resize(n);
@@ -232,9 +232,9 @@ class Filler {
     ranked_ = true;
   }
 
-  // As many as fit, `wanted` at most.
+  // Adds as many as fit, at most `wanted`.
   void put(std::size_t i, std::int64_t wanted) {
-    if (wanted <= 0 || !within(i, rest_)) return;  // most do not fit at all: nothing is divided for them
+    if (wanted <= 0 || !within(i, rest_)) return;  // most items do not fit at all: avoids divisions for them
     for (std::size_t r = 0; r < rows_; ++r)
       if (const std::int64_t d = demand_[i * rows_ + r]; d > 0) wanted = std::min(wanted, rest_[r] / d);
     move(i, wanted);
@@ -249,14 +249,14 @@ class Filler {
     for (const std::size_t i : order_) put(i, limit_[i] - take_[i]);
   }
 
-  // Whether one item fits into some room.
+  // Returns whether one item fits into some room.
   bool within(std::size_t i, const std::vector<std::int64_t>& room) const {
     for (std::size_t r = 0; r < rows_; ++r)
       if (demand_[i * rows_ + r] > room[r]) return false;
     return true;
   }
 
-  // The best of: one item out, another in, and a third if it fits. False if nothing gains.
+  // Makes the best exchange: one item out, another in, and a third if it fits. False if no exchange gains.
   bool exchange() {
     const std::size_t n = item_.size(), none = n;
     double best = 1e-9;
@@ -264,18 +264,18 @@ class Filler {
     for (std::size_t a = 0; a < n; ++a) {
       if (take_[a] == (a == kept_ ? 1 : 0)) continue;
       for (std::size_t r = 0; r < rows_; ++r) room_[r] = rest_[r] + demand_[a * rows_ + r];
-      some_.clear();  // what could be a third, were there no second
+      some_.clear();  // candidates for the third item, without the second one
       for (const std::size_t c : thirds_)
         if (take_[c] < limit_[c] && within(c, room_)) some_.push_back(c);
       const double most = some_.empty() ? 0.0 : price_[some_[0]];
       for (std::size_t b = 0; b < n; ++b) {
         const double change = price_[b] - price_[a];
-        if (change + most <= best) continue;  // whatever the third is
+        if (change + most <= best) continue;  // for any third item
         if (b == a || take_[b] >= limit_[b] || !within(b, room_)) continue;
         for (std::size_t r = 0; r < rows_; ++r) left_[r] = room_[r] - demand_[b * rows_ + r];
         double extra = 0;
         std::size_t third = none;
-        for (const std::size_t c : some_) {  // the dearest that fits is the first
+        for (const std::size_t c : some_) {  // the first one that fits is the most valuable
           if (change + price_[c] <= best) break;
           if (take_[c] + (c == b) >= limit_[c] || !within(c, left_)) continue;
           extra = price_[c];
@@ -308,15 +308,15 @@ class Filler {
   std::vector<std::size_t> in_basis_, order_, thirds_, some_;
   std::vector<std::ptrdiff_t> position_;  // of a variable in the basis, -1 = outside
   std::vector<char> at_upper_;
-  std::ptrdiff_t kind_ = -1;  // the one that was relaxed last
+  std::ptrdiff_t kind_ = -1;  // kind of the last relaxation
   double bound_ = 0;
   bool ranked_ = false;
-  std::size_t kept_ = 0;  // position of the class that must stay, or behind the last
+  std::size_t kept_ = 0;  // position of the class that must stay; n without one
 };
 
-// As many threads as have some 300 us to do: starting one takes a good part of 100.
+// Number of threads with at least about 300 us of work each; starting one takes about 100.
 std::ptrdiff_t busy(std::ptrdiff_t threads, std::ptrdiff_t fillings, std::ptrdiff_t items) {
-  constexpr std::ptrdiff_t kShare = 10'000;  // items looked at
+  constexpr std::ptrdiff_t kShare = 10'000;  // number of checked items
   return std::clamp<std::ptrdiff_t>(fillings * items / kShare, 1, threads);
 }
 

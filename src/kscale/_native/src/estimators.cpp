@@ -12,7 +12,7 @@ using usage::scale_amount;
 
 double confidence(Time first, Time last, std::int64_t samples, std::int64_t interval) noexcept {
   const double span = static_cast<double>(histogram::difference(last, first)) / static_cast<double>(interval);
-  // Duration.Minutes: whole minutes and the rest are converted one by one.
+  // Duration.Minutes: whole minutes and the remainder are converted separately.
   constexpr std::int64_t kMinute = 60000000000LL;
   const double minutes =
       static_cast<double>(interval / kMinute) + static_cast<double>(interval % kMinute) / (60 * 1e9);

@@ -55,7 +55,7 @@ void Buckets::build_thousandths() {
   thousandths.reserve(kSize);
   for (std::size_t k = 0; k < kSize; ++k) {
     const std::int64_t bucket = find(static_cast<double>(k) / 1000.0);
-    if (bucket < 0) {  // upstream would crash there: nobody may take the short way
+    if (bucket < 0) {  // upstream would panic: the fast path may not be used
       thousandths.clear();
       return;
     }
@@ -70,7 +70,7 @@ void Buckets::build_table() {
   const auto cell_of = [](double v) { return std::bit_cast<std::uint64_t>(v) >> kCellShift; };
   first_cell = cell_of(table_low);
   if (!(table_high < 1e300) || cell_of(table_high) - first_cell > 100000) return;
-  // Below this distance from a boundary the rounding errors of the formula decide, and they may not be monotonic.
+  // Closer to a boundary than this, the rounding errors of the formula decide, and they may not be monotonic.
   constexpr double kMargin = 1e-11;
   constexpr double kInf = std::numeric_limits<double>::infinity();
   for (std::uint64_t c = first_cell; c <= cell_of(table_high); ++c) {
@@ -79,7 +79,7 @@ void Buckets::build_table() {
     const std::int64_t low = find_exact(from * (1 - kMargin)), high = find_exact(to * (1 + kMargin));
     Cell cell{kInf, kInf, low};
     if (high == low + 1) {
-      double a = from * (1 - kMargin), b = to * (1 + kMargin);  // bisection for some boundary between the two buckets
+      double a = from * (1 - kMargin), b = to * (1 + kMargin);  // bisection for a boundary between the two buckets
       for (int i = 0; i < 60; ++i) {
         const double middle = a + (b - a) / 2;
         (find_exact(middle) > low ? b : a) = middle;
@@ -87,7 +87,7 @@ void Buckets::build_table() {
       cell.sure_below = a * (1 - kMargin);
       cell.sure_from = b * (1 + kMargin);
     } else if (high != low) {
-      cell.sure_below = -kInf;  // several boundaries: always ask
+      cell.sure_below = -kInf;  // several boundaries: always use the formula
     }
     cells.push_back(cell);
   }

@@ -11,7 +11,7 @@
 namespace kscale {
 namespace {
 
-// to[i] = max(from[i], less[i] + value): the plain loop that everything below is made of.
+// to[i] = max(from[i], less[i] + value): the loop on which everything below is based.
 KSCALE_CLONED void best_of(const std::int32_t* from, const std::int32_t* less, std::int32_t value, std::ptrdiff_t n,
                            std::int32_t* to) {
   for (std::ptrdiff_t i = 0; i < n; ++i) to[i] = std::max(from[i], less[i] + value);
@@ -19,10 +19,10 @@ KSCALE_CLONED void best_of(const std::int32_t* from, const std::int32_t* less, s
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
-constexpr double kMostValue = 9007199254740992.0;  // 2^53: no filling is worth more
+constexpr double kMostValue = 9007199254740992.0;  // 2^53: upper limit of the value of a filling
 
-// What can be had of the items behind one, and where what can be had with it goes: rows of `width` entries, one for each
-// number of parts. `step`: from one row of `from` to the next, 0 where one row serves them all.
+// The results of the items after one, and the destination of the results with it: rows of `width` entries, one for each
+// number of parts. `step`: from one row of `from` to the next; 0 if one row serves all.
 struct Rows {
   std::ptrdiff_t width;
   std::ptrdiff_t height;
@@ -31,7 +31,7 @@ struct Rows {
   std::int32_t* to;
 };
 
-// One item that is there once.
+// One item that is available once.
 void once(const Rows& rows, std::int64_t units, std::int64_t parts, std::int32_t value) {
   for (std::ptrdiff_t h = 0; h < rows.height; ++h) {
     const std::int32_t* row = rows.from + h * rows.step;
@@ -45,7 +45,7 @@ void once(const Rows& rows, std::int64_t units, std::int64_t parts, std::int32_t
   }
 }
 
-// One item without limit: every entry may build on one that holds the item already.
+// One item without a limit: every entry may extend one that contains the item already.
 void unlimited(const Rows& rows, std::int64_t units, std::int64_t parts, std::int32_t value) {
   for (std::ptrdiff_t h = 0; h < rows.height; ++h) {
     const std::int32_t* row = rows.from + h * rows.step;
@@ -60,7 +60,7 @@ void unlimited(const Rows& rows, std::int64_t units, std::int64_t parts, std::in
       at_cpu_level<best_of>(row + units, less, value, rows.width - units, out + units);
       continue;
     }
-    // In one row: blocks as wide as the item build on the block before.
+    // In one row: blocks as wide as the item extend the block before.
     for (std::ptrdiff_t at = units; at < rows.width; at += units)
       at_cpu_level<best_of>(row + at, less + at - units, value, std::min<std::ptrdiff_t>(units, rows.width - at), out + at);
   }
@@ -90,12 +90,12 @@ void fill_table(const KnapsackTables& shape, const std::int32_t* value, const st
       unlimited(rows, s, g, value[k]);
       continue;
     }
-    // 1, 2, 4, ... and the rest: every number of copies is a sum of some of these.
+    // 1, 2, 4, ... and the remainder: every number of copies is a sum of some of these.
     std::int32_t* other = spare;
     for (std::int64_t copies = 1; left > 0; copies *= 2) {
       const std::int64_t m = std::min(copies, left);
       left -= m;
-      once(rows, s * m, g * m, static_cast<std::int32_t>(value[k] * m));  // so many fit the largest bin
+      once(rows, s * m, g * m, static_cast<std::int32_t>(value[k] * m));  // number of copies that fit the largest bin
       rows.from = rows.to;
       rows.step = width;
       std::swap(rows.to, other);
@@ -131,7 +131,7 @@ class Descent {
 
  private:
   std::int64_t fits(std::ptrdiff_t k, std::int64_t units, std::int64_t parts) const {
-    if (s_.shape.units[k] > units || s_.shape.parts[k] > parts) return 0;  // nothing is divided for what does not fit
+    if (s_.shape.units[k] > units || s_.shape.parts[k] > parts) return 0;  // avoids divisions for items that do not fit
     const std::int64_t* demand = s_.demand + k * s_.n_resources;
     for (std::size_t r = 0; r < rest_.size(); ++r)
       if (demand[r] > rest_[r]) return 0;
@@ -143,7 +143,7 @@ class Descent {
     return most;
   }
 
-  // The least bound of the tables, or one that is less than enough: that of the table which was so last is tried first.
+  // Returns the lowest bound of the tables, or one below `enough`: the table with the last such bound is tried first.
   double bound(std::ptrdiff_t k, std::int64_t units, std::int64_t parts, double enough) {
     const std::int32_t* entry = s_.table + s_.shape.entry(k, parts, units);
     double least = std::numeric_limits<double>::infinity();
@@ -152,7 +152,7 @@ class Descent {
       const double* weight = s_.weight + m * s_.n_resources;
       double left = static_cast<double>(entry[m * s_.shape.size()]) * s_.worth[m];
       for (const std::size_t r : priced_) left += weight[r] * static_cast<double>(rest_[r]);
-      // Sums of a few doubles below 2^53: inflated by far more than they can be off.
+      // Sums of a few doubles below 2^53: inflated by far more than their rounding errors.
       least = std::min(least, left * (1.0 + 1e-12) + 1e-3);
       if (least < enough) {
         std::swap(order_[i], order_[0]);
@@ -170,7 +170,7 @@ class Descent {
     found_.fillings.push_back(std::move(filling));
   }
 
-  // Everything that can follow once the items before position `first` are decided and are worth `value`.
+  // Searches everything that can follow once the items before position `first` are decided and worth `value`.
   void descend(std::size_t first, std::int64_t value, std::int64_t units, std::int64_t parts) {
     if (value > found_.best) keep(value);
     for (std::size_t i = first; i < item_.size(); ++i) {
@@ -204,8 +204,8 @@ class Descent {
   const std::int64_t* limit_;
   std::vector<std::int64_t> rest_, take_;
   std::vector<std::ptrdiff_t> item_;  // position -> item of the tables
-  std::vector<std::ptrdiff_t> order_;  // in which the tables are asked
-  std::vector<std::size_t> priced_;    // resources that some table prices out
+  std::vector<std::ptrdiff_t> order_;  // order in which the tables are used
+  std::vector<std::size_t> priced_;    // resources that some table prices
   TableFound found_;
 };
 

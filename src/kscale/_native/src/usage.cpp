@@ -9,7 +9,7 @@
 #include "kscale/usage_feed.hpp"
 #include "kscale/usage_owners.hpp"
 
-// Memory samples into histograms. CPU samples: usage_cpu.cpp.
+// Adds memory samples to histograms. CPU samples: usage_cpu.cpp.
 
 namespace kscale::usage {
 namespace {
@@ -21,7 +21,7 @@ std::int64_t next_window(Time window_end, Time t, std::int64_t interval) noexcep
   return window_end + (interval > 0 ? late / interval * interval : late) + interval;
 }
 
-// What the samples of one container change, held outside the columns while a run of them lasts.
+// The state that the samples of one container change, cached outside the columns during a run.
 struct MemoryOfContainer {
   Time last;
   Time window_end;
@@ -30,7 +30,7 @@ struct MemoryOfContainer {
   std::int64_t behind = 0;  // samples older than the last one
 };
 
-// Takes in the samples [i, end) of one container.
+// Adds the samples [i, end) of one container.
 void add_memory_run(const Bank& bank, std::ptrdiff_t row, const Aggregates& aggregates, MemoryOfContainer& c,
                     std::ptrdiff_t i, std::ptrdiff_t end, const Time* time, const std::int64_t* bytes,
                     const std::uint8_t* is_oom, std::uint8_t* status, std::int64_t* taken) noexcept {
@@ -74,13 +74,13 @@ void add_memory_run(const Bank& bank, std::ptrdiff_t row, const Aggregates& aggr
   }
 }
 
-// One thread's way of taking in memory samples.
+// Adds memory samples in one thread.
 class MemorySamples {
  public:
   MemorySamples(const Bank& bank, const Containers& containers, const Aggregates& aggregates)
       : bank_(bank), containers_(containers), aggregates_(aggregates) {}
 
-  // Samples refused because they were older than what their container has.
+  // Number of samples that were refused because they were older than the last one of their container.
   std::int64_t behind() const noexcept { return behind_; }
 
   void add(std::int32_t c, const Time* time, const std::int64_t* bytes, std::ptrdiff_t n, std::uint8_t* status,
@@ -151,7 +151,7 @@ bool in_order(const std::int32_t* series, const Time* time, std::ptrdiff_t n, Ti
   return true;
 }
 
-// Whether every sample names a container with an aggregate; else the first that does not.
+// Returns the first sample whose container is out of range or has no aggregate; -1: there is none.
 std::ptrdiff_t first_stranger(const Containers& containers, std::ptrdiff_t n_containers, std::ptrdiff_t n,
                               const std::int32_t* container) noexcept {
   for (std::ptrdiff_t i = 0; i < n; ++i) {

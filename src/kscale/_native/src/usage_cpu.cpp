@@ -11,14 +11,14 @@
 #include "kscale/usage_feed.hpp"
 #include "kscale/usage_owners.hpp"
 
-// CPU samples into histograms.
+// Adds CPU samples to histograms.
 
 namespace kscale::usage {
 namespace {
 
 using histogram::kUnset;
 
-// Samples taken in but not yet added: their decay factors are computed together, which the compiler vectorizes.
+// Accepted samples that are not added yet: their decay factors are computed together, which the compiler vectorizes.
 struct Pending {
   static constexpr std::size_t kSize = 1024;
   std::size_t count = 0;
@@ -27,8 +27,8 @@ struct Pending {
   std::array<std::int32_t, kSize> bucket{};
 };
 
-// weight[i] = kCpuWeight * go::exp2(weight[i] / half_life) for exponents that neither overflow nor underflow: the same operations in
-// the same order, the integral part without a branch.
+// weight[i] = kCpuWeight * go::exp2(weight[i] / half_life) for exponents that neither overflow nor underflow: the same
+// operations in the same order, with the integral part computed without a branch.
 KSCALE_CLONED void decay_all(double* weight, std::size_t n, double half_life) noexcept {
   constexpr double P1 = 1.66666666666666657415e-01, P2 = -2.77777777770155933842e-03, P3 = 6.61375632143793436117e-05,
                    P4 = -1.65339022054652515390e-06, P5 = 4.13813679705723846039e-08;
@@ -47,7 +47,7 @@ KSCALE_CLONED void decay_all(double* weight, std::size_t n, double half_life) no
   }
 }
 
-// Distances from the reference become weights.
+// Converts distances from the reference to weights.
 void weigh(const Bank& bank, double* weight, std::size_t n, bool ordinary) noexcept {
   const auto half_life = static_cast<double>(bank.half_life);
   if (bank.half_life == 0) {
@@ -59,7 +59,7 @@ void weigh(const Bank& bank, double* weight, std::size_t n, bool ordinary) noexc
   }
 }
 
-// Whether a distance from the reference is one that decay_all takes.
+// Returns whether decay_all accepts a distance from the reference.
 bool is_ordinary(const Bank& bank, double distance) noexcept {
   return std::fabs(distance) < 1000 * static_cast<double>(bank.half_life);
 }
@@ -79,7 +79,7 @@ class MillicoreTable {
  public:
   explicit MillicoreTable(const Buckets& buckets)
       : buckets_(buckets), table_(buckets.thousandths.data()), size_(buckets.thousandths.size()) {}
-  // Whether all of them are in the table.
+  // Returns whether all of them are in the table.
   bool holds(std::uint64_t highest) const noexcept { return highest < size_; }
   std::int64_t small(std::int64_t millicores) const noexcept { return table_[millicores]; }
   std::int64_t operator()(std::int64_t millicores) const noexcept {
@@ -100,7 +100,7 @@ void count_sample(const Aggregates& aggregates, std::ptrdiff_t row, Time t) noex
   ++aggregates.samples[row];
 }
 
-// What a stretch of one container's samples is like. Plain loops without a way out, which the compiler vectorizes.
+// Properties of a run of one container's samples. Plain loops without an early exit, which the compiler vectorizes.
 struct Stretch {
   bool ascending;         // strictly
   std::uint64_t highest;  // of the amounts; negative ones count as huge
@@ -146,13 +146,13 @@ KSCALE_CLONED std::uint32_t bits_of(const std::int32_t* values, std::ptrdiff_t n
   return bits;
 }
 
-// Rows of a grid whose histograms keep one reference throughout: the weights are the same numbers for all of them.
+// Rows of a grid whose histograms have the same reference throughout: their weights are the same numbers.
 class Grid {
  public:
   Grid(const Bank& bank, const MillicoreTable& find, std::ptrdiff_t n_times, const Time* time)
       : bank_(bank), find_(find), n_times_(n_times), time_(time), weight_(static_cast<std::size_t>(n_times)) {}
 
-  // Shifts the row if its first new sample asks for it; false if a later sample would ask again.
+  // Shifts the row if its first new sample requires it; false if a later sample would require it again.
   bool settle(std::ptrdiff_t row, std::ptrdiff_t first) {
     if (bank_.half_life == 0) return use(0);
     if (histogram::needs_shift(bank_, row, time_[first])) histogram::shift(bank_, row, time_[first]);
@@ -197,7 +197,7 @@ class Grid {
     }
   }
 
-  // Outside [min, max] every weight that was not added to is below epsilon, so looking once afterwards is enough.
+  // Outside [min, max] every weight that was not added to is below epsilon, so one check afterwards is enough.
   void widen(std::ptrdiff_t row) const noexcept {
     const double* w = bank_.row(row);
     const double epsilon = bank_.buckets->epsilon();
@@ -209,7 +209,7 @@ class Grid {
   }
 
  private:
-  // Nothing is missing, and all amounts are in the table.
+  // No sample is missing, and all amounts are in the table.
   template <std::size_t kRows, std::size_t... I>
   void add_present(const std::array<double*, kRows>& rows, const std::array<const std::int32_t*, kRows>& values,
                    std::array<double, kRows>& totals, std::ptrdiff_t from, std::ptrdiff_t to,
@@ -257,7 +257,7 @@ class Grid {
   bool known_ = false;
 };
 
-// One thread's way of taking in CPU samples: some of one container, in order, after the other.
+// Adds CPU samples in one thread: runs of one container, in order, one after the other.
 class CpuSamples {
  public:
   static constexpr std::ptrdiff_t kMost = static_cast<std::ptrdiff_t>(Pending::kSize);  // samples at once
@@ -265,12 +265,13 @@ class CpuSamples {
   CpuSamples(const Bank& bank, const Containers& containers, const Aggregates& aggregates)
       : bank_(bank), containers_(containers), aggregates_(aggregates), find_(*bank.buckets) {}
 
-  // Samples refused because they were older than what their container has; doubled ones do not count.
+  // Number of samples that were refused because they were older than the last one of their container, without
+  // duplicates.
   std::int64_t behind() const noexcept { return behind_; }
 
   void add(std::int32_t c, const Time* time, const std::int64_t* millicores, std::ptrdiff_t n,
            std::uint8_t* status) noexcept {
-    constexpr std::ptrdiff_t kShortest = 8;  // of runs that are worth the look at them
+    constexpr std::ptrdiff_t kShortest = 8;  // minimum length of a run for which the fast path pays
     if (n >= kShortest && add_run(c, time, millicores, n)) {
       std::fill(status, status + n, static_cast<std::uint8_t>(kAccepted));
       return;
@@ -281,7 +282,7 @@ class CpuSamples {
   void finish() noexcept { add_pending(bank_, pending_); }
 
  private:
-  // All of them, if they are new, in order, and close to the row's reference.
+  // Adds all of them, if they are new, in order, and close to the row's reference.
   bool add_run(std::int32_t c, const Time* time, const std::int64_t* millicores, std::ptrdiff_t n) noexcept {
     const std::ptrdiff_t row = containers_.aggregate[c];
     if (time[0] <= containers_.last_cpu[c]) return false;
@@ -413,7 +414,7 @@ void add_cpu_grid(const Bank& bank, const Containers& containers, const Aggregat
           continue;
         }
       }
-      // One aggregate after the other, sample by sample.
+      // Adds one aggregate after the other, sample by sample.
       const std::ptrdiff_t from = group_start[group], to = group_start[group + 1];
       for (std::ptrdiff_t t = 0; t < n_times; ++t)
         for (std::ptrdiff_t r = from; r < to; ++r) {

@@ -18,7 +18,7 @@ constexpr double kFarthestSecond = 4294967296.0;           // 2^32: its nanoseco
 
 bool is_digit(char c) noexcept { return static_cast<unsigned char>(c - '0') < 10; }
 
-// `count` digits at p.
+// Reads `count` digits at p.
 bool digits(const char*& p, const char* end, int count, std::int64_t& out) noexcept {
   if (end - p < count) return false;
   out = 0;
@@ -31,7 +31,7 @@ bool digits(const char*& p, const char* end, int count, std::int64_t& out) noexc
 
 bool is_leap(std::int64_t year) noexcept { return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0); }
 
-// Days since 1970-01-01 of a day of the Gregorian calendar.
+// Returns the days since 1970-01-01 of a day of the Gregorian calendar.
 std::int64_t days_of(std::int64_t year, std::int64_t month, std::int64_t day) noexcept {
   constexpr std::int64_t kBefore[] = {0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334};
   const std::int64_t y = year - 1;
@@ -64,7 +64,7 @@ bool moment(const char*& p, const char* end, std::int64_t& out) noexcept {
     if (count == 0) return false;
     for (; count < 9; ++count) fraction *= 10;
   }
-  std::int64_t ahead = 0;  // of UTC, in seconds
+  std::int64_t ahead = 0;  // offset from UTC, in seconds
   if (p < end && *p == 'Z') {
     ++p;
   } else if (p < end && (*p == '+' || *p == '-')) {
@@ -81,7 +81,7 @@ bool ends_field(const char* p, const char* end) noexcept {
   return p == end || *p == ',' || *p == '\n' || (*p == '\r' && (p + 1 == end || p[1] == '\n'));
 }
 
-// A field in quotes without quotes, commas and line ends inside: what is between them.
+// Reads a quoted field without quotes, commas and line ends inside: the text between the quotes.
 bool quoted(const char*& p, const char* end, std::string_view& out) noexcept {
   const char* start = p + 1;
   const char* at = start;
@@ -93,7 +93,7 @@ bool quoted(const char*& p, const char* end, std::string_view& out) noexcept {
   return true;
 }
 
-// Digits behind the point of a number of units, cut off at nanoseconds.
+// Reads the digits after the decimal point of a number of units, truncated to nanoseconds.
 bool fraction(const char*& p, const char* end, std::int64_t unit, std::int64_t& out) noexcept {
   std::int64_t number = 0, scale = 1;
   const char* start = p;
@@ -148,7 +148,7 @@ bool number_field(const char*& p, const char* end, double& out) noexcept {
   return decimal(p, end, out) && ends_field(p, end);
 }
 
-// Texts with quotes inside are for others.
+// Texts with quotes inside are not supported.
 bool text_field(const char*& p, const char* end, std::string_view& out) noexcept {
   if (p < end && *p == '"') return quoted(p, end, out);
   const char* start = p;
@@ -167,7 +167,7 @@ bool text_field(const char*& p, const char* end, std::string_view& out) noexcept
   return true;
 }
 
-// Whether the field at p is `expected`; p moves behind it.
+// Returns whether the field at p is `expected`; moves p behind it.
 bool same_field(const char*& p, const char* end, std::string_view expected) noexcept {
   const std::size_t n = expected.size();
   if (p < end && *p == '"') {
@@ -263,7 +263,7 @@ std::ptrdiff_t CsvRows::rows(const char* text, std::size_t size, std::ptrdiff_t 
       continue;
     }
     if (row == room) return -1;
-    // Rows of one series stand together, or, sorted by time, the series come in the same order again and again.
+    // Rows of one series are consecutive, or, sorted by time, the series come in the same order again and again.
     std::int32_t guess = before;
     if (changed && next_[static_cast<std::size_t>(before)] >= 0) guess = next_[static_cast<std::size_t>(before)];
     bool same = guess >= 0;
@@ -371,7 +371,7 @@ std::ptrdiff_t points(const char* text, std::size_t size, std::ptrdiff_t room, s
     if (n == room || !eat('[')) return -1;
     double time = 0;
     while (p < end && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')) ++p;
-    // JSON has no numbers with zeros in front.
+    // JSON numbers have no leading zeros.
     const char* digit = p + (p < end && *p == '-' ? 1 : 0);
     if (end - digit > 1 && *digit == '0' && is_digit(digit[1])) return -1;
     if (!decimal(p, end, time) || std::fabs(time) >= kFarthestSecond || !eat(',') || !eat('"')) return -1;

@@ -68,7 +68,17 @@ __all__ = [
 
 
 class ScaleUpError(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """Reason of a failed scale-up. ``class_``: OutOfResource or Other; ``code``: the cloud's code, or an error type."""
+    """Reason of a failed scale-up.
+
+    Attributes
+    ----------
+    class_ : str
+        ``OutOfResource`` or ``Other``.
+    code : str
+        Code of the cloud, or type of the error.
+    message : str
+        Text of the error.
+    """
 
     class_: str = msgspec.field(name="class")
     code: str
@@ -76,9 +86,18 @@ class ScaleUpError(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class Backoff(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """Back-off of a group after a failed scale-up: the group is not scaled up until ``until``, inclusive.
+    """Back-off of a group after a failed scale-up. Times are nanoseconds since 1970.
 
-    ``duration``: length of this back-off in nanoseconds; ``last_failed``: time of the last failure; ``error``: why.
+    Attributes
+    ----------
+    duration : Nanoseconds
+        Length of this back-off, in nanoseconds.
+    until : Moment
+        Time until which the group is not scaled up, inclusive.
+    last_failed : Moment
+        Time of the last failure.
+    error : ScaleUpError
+        Why the last scale-up failed.
     """
 
     duration: Nanoseconds
@@ -130,14 +149,38 @@ class _StatusStruct(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class UnreadyCount(_StatusStruct, kw_only=True, frozen=True):
-    """Number of nodes that are not ready; ``resource_unready``: number of these that only lack devices."""
+    """Number of nodes that are not ready.
+
+    Attributes
+    ----------
+    total : int
+        Number of all these nodes.
+    resource_unready : int
+        Number of these nodes that only lack devices, such as GPUs.
+    """
 
     total: int = 0
     resource_unready: int = 0
 
 
 class RegisteredCount(_StatusStruct, kw_only=True, frozen=True):
-    """Numbers of registered nodes (with a node object), by readiness."""
+    """Number of nodes with a node object, by readiness.
+
+    Attributes
+    ----------
+    total : int
+        Number of all these nodes.
+    ready : int
+        Number of ready nodes.
+    not_started : int
+        Number of nodes that may still be starting.
+    suspended : int
+        Number of suspended nodes.
+    being_deleted : int or UnsetType
+        Number of nodes whose instance does not exist anymore. Absent: none.
+    unready : UnreadyCount
+        Nodes that are not ready.
+    """
 
     total: int = 0
     ready: int = 0
@@ -148,7 +191,17 @@ class RegisteredCount(_StatusStruct, kw_only=True, frozen=True):
 
 
 class NodeCounts(_StatusStruct, kw_only=True, frozen=True):
-    """All machines."""
+    """Number of machines.
+
+    Attributes
+    ----------
+    registered : RegisteredCount
+        Machines with a node object.
+    long_unregistered : int
+        Number of machines without a node object that should have registered by now.
+    unregistered : int
+        Number of other machines without a node object.
+    """
 
     registered: RegisteredCount = RegisteredCount()
     long_unregistered: int = 0
@@ -156,7 +209,17 @@ class NodeCounts(_StatusStruct, kw_only=True, frozen=True):
 
 
 class StatusCondition(_StatusStruct, kw_only=True, frozen=True):
-    """Fields of all conditions. Probe time and transition time are in RFC 3339."""
+    """Fields of all conditions.
+
+    Attributes
+    ----------
+    status : str or UnsetType
+        The condition. Absent: unknown.
+    last_probe_time : str or None
+        Time of the last check (RFC 3339). None: unknown.
+    last_transition_time : str or None
+        Time of the last change of ``status`` (RFC 3339). None: unknown.
+    """
 
     status: str | UnsetType = UNSET
     last_probe_time: str | None = None
@@ -164,13 +227,43 @@ class StatusCondition(_StatusStruct, kw_only=True, frozen=True):
 
 
 class ClusterHealth(StatusCondition, kw_only=True, frozen=True):
-    """Health of the cluster: ``Healthy`` or ``Unhealthy``."""
+    """Health of the cluster.
+
+    Attributes
+    ----------
+    status
+        ``Healthy`` or ``Unhealthy``. Absent: unknown.
+    last_probe_time
+        Time of the last check (RFC 3339). None: unknown.
+    last_transition_time
+        Time of the last change of ``status`` (RFC 3339). None: unknown.
+    node_counts : NodeCounts
+        Number of machines.
+    """
 
     node_counts: NodeCounts = NodeCounts()
 
 
 class GroupHealth(StatusCondition, kw_only=True, frozen=True):
-    """Health of a group: ``Healthy`` or ``Unhealthy``, and the group's sizes."""
+    """Health and sizes of a node group.
+
+    Attributes
+    ----------
+    status
+        ``Healthy`` or ``Unhealthy``. Absent: unknown.
+    last_probe_time
+        Time of the last check (RFC 3339). None: unknown.
+    last_transition_time
+        Time of the last change of ``status`` (RFC 3339). None: unknown.
+    node_counts : NodeCounts
+        Number of machines.
+    cloud_provider_target : int
+        Target size.
+    min_size : int
+        Minimum size.
+    max_size : int
+        Maximum size.
+    """
 
     node_counts: NodeCounts = NodeCounts()
     cloud_provider_target: int = 0
@@ -179,30 +272,82 @@ class GroupHealth(StatusCondition, kw_only=True, frozen=True):
 
 
 class ClusterScaleUp(StatusCondition, kw_only=True, frozen=True):
-    """Scale-up status of the cluster: ``InProgress`` or ``NoActivity``."""
+    """Scale-up status of the cluster.
+
+    Attributes
+    ----------
+    status
+        ``InProgress`` or ``NoActivity``. Absent: unknown.
+    last_probe_time
+        Time of the last check (RFC 3339). None: unknown.
+    last_transition_time
+        Time of the last change of ``status`` (RFC 3339). None: unknown.
+    """
 
 
 class BackoffInfo(_StatusStruct, kw_only=True, frozen=True):
-    """Reason of a group's back-off."""
+    """Reason of the back-off of a node group. Absent fields: the group is not in back-off.
+
+    Attributes
+    ----------
+    error_code : str or UnsetType
+        Code of the error.
+    error_message : str or UnsetType
+        Text of the error.
+    """
 
     error_code: str | UnsetType = UNSET
     error_message: str | UnsetType = UNSET
 
 
 class GroupScaleUp(StatusCondition, kw_only=True, frozen=True):
-    """Scale-up status of a group: ``InProgress``, ``Unhealthy``, ``Backoff`` or ``NoActivity``."""
+    """Scale-up status of a node group.
+
+    Attributes
+    ----------
+    status
+        ``InProgress``, ``Unhealthy``, ``Backoff`` or ``NoActivity``. Absent: unknown.
+    last_probe_time
+        Time of the last check (RFC 3339). None: unknown.
+    last_transition_time
+        Time of the last change of ``status`` (RFC 3339). None: unknown.
+    backoff_info : BackoffInfo
+        Reason of the back-off.
+    """
 
     backoff_info: BackoffInfo = BackoffInfo()
 
 
 class ScaleDownCandidates(StatusCondition, kw_only=True, frozen=True):
-    """Scale-down status: ``CandidatesPresent`` or ``NoCandidates``."""
+    """Scale-down status.
+
+    Attributes
+    ----------
+    status
+        ``CandidatesPresent`` or ``NoCandidates``. Absent: unknown.
+    last_probe_time
+        Time of the last check (RFC 3339). None: unknown.
+    last_transition_time
+        Time of the last change of ``status`` (RFC 3339). None: unknown.
+    candidates : int or UnsetType
+        Number of unneeded nodes. Absent: none.
+    """
 
     candidates: int | UnsetType = UNSET
 
 
 class ClusterWideStatus(_StatusStruct, kw_only=True, frozen=True):
-    """Status of the whole cluster."""
+    """Status of the whole cluster.
+
+    Attributes
+    ----------
+    health : ClusterHealth
+        Health of the cluster.
+    scale_up : ClusterScaleUp
+        Scale-up status.
+    scale_down : ScaleDownCandidates
+        Scale-down status.
+    """
 
     health: ClusterHealth = ClusterHealth()
     scale_up: ClusterScaleUp = ClusterScaleUp()
@@ -210,7 +355,19 @@ class ClusterWideStatus(_StatusStruct, kw_only=True, frozen=True):
 
 
 class NodeGroupStatus(_StatusStruct, kw_only=True, frozen=True):
-    """Status of one group."""
+    """Status of one node group.
+
+    Attributes
+    ----------
+    name : str or UnsetType
+        Id of the group.
+    health : GroupHealth
+        Health and sizes of the group.
+    scale_up : GroupScaleUp
+        Scale-up status.
+    scale_down : ScaleDownCandidates
+        Scale-down status.
+    """
 
     name: str | UnsetType = UNSET
     health: GroupHealth = GroupHealth()
@@ -219,7 +376,19 @@ class NodeGroupStatus(_StatusStruct, kw_only=True, frozen=True):
 
 
 class ClusterAutoscalerStatus(_StatusStruct, kw_only=True, frozen=True):
-    """The complete status document, except for ``time``, which is added when it is written."""
+    """The complete status document of the Cluster Autoscaler, except for ``time``, which is added when it is written.
+
+    Attributes
+    ----------
+    autoscaler_status : str
+        ``Running`` or ``Initializing``.
+    message : str or UnsetType
+        Explanation of the status. Absent: none.
+    cluster_wide : ClusterWideStatus
+        Status of the whole cluster.
+    node_groups : list of NodeGroupStatus or UnsetType
+        Status of each node group. Absent: there was no complete loop yet.
+    """
 
     autoscaler_status: str = AUTOSCALER_RUNNING
     message: str | UnsetType = UNSET
@@ -233,7 +402,17 @@ def build_initializing_status(message: str = "") -> ClusterAutoscalerStatus:
 
 
 class ScaleUpRequest(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """Requested nodes that have not all registered yet."""
+    """Requested nodes of a group that have not all registered yet. Times are nanoseconds since 1970.
+
+    Attributes
+    ----------
+    increase : Count
+        Number of requested nodes.
+    time : Moment
+        Time of the last increase.
+    expected_add_time : Moment
+        Time by which the nodes must have registered.
+    """
 
     increase: Count
     time: Moment
@@ -241,7 +420,19 @@ class ScaleUpRequest(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class ScaleDownRequest(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """A node that is being deleted."""
+    """A node that is being deleted. Times are nanoseconds since 1970.
+
+    Attributes
+    ----------
+    group : str
+        Id of its node group.
+    node : str
+        Name of the node.
+    time : Moment
+        Time of the deletion.
+    expected_delete_time : Moment
+        Time until which the deletion is expected to take.
+    """
 
     group: str
     node: str
@@ -250,7 +441,17 @@ class ScaleDownRequest(msgspec.Struct, kw_only=True, frozen=True, rename="camel"
 
 
 class ScaleUpFailure(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """A scale-up that failed in this loop."""
+    """A scale-up that failed in this loop.
+
+    Attributes
+    ----------
+    time : Moment
+        Time of the failure, in nanoseconds since 1970.
+    delta : Count
+        Number of nodes by which the group should have grown.
+    error : ScaleUpError
+        Why it failed.
+    """
 
     time: Moment
     delta: Count
@@ -258,17 +459,46 @@ class ScaleUpFailure(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class UnregisteredNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """An instance without a node object, and since when it has been seen."""
+    """An instance without a node object.
+
+    Attributes
+    ----------
+    group : str
+        Id of its node group.
+    since : Moment
+        Time at which it was first seen, in nanoseconds since 1970.
+    """
 
     group: str
     since: Moment
 
 
 class GroupReadiness(msgspec.Struct, kw_only=True, rename="camel"):
-    """Names of nodes by readiness.
+    """Names of the nodes of a group, or of the cluster, by readiness. Every node of ``registered`` is in another list
+    as well.
 
-    ``registered`` contains every node with an object; each of them is in another list as well. ``unregistered`` and
-    ``long_unregistered`` contain instances without a node object.
+    Attributes
+    ----------
+    registered : list of str
+        Nodes with a node object.
+    ready : list of str
+        Nodes that are ready.
+    unready : list of str
+        Nodes that are not ready.
+    not_started : list of str
+        Nodes that may still be starting.
+    suspended : list of str
+        Nodes that are suspended.
+    deleted : list of str
+        Nodes whose instance does not exist anymore.
+    unregistered : list of str
+        Instances without a node object that may still register.
+    long_unregistered : list of str
+        Instances without a node object that should have registered by now.
+    resource_unready : list of str
+        Nodes that only lack devices, such as GPUs. They are in ``unready``, too.
+    long_not_started : list of str
+        Unready nodes that take too long to start. Only release 1.3 reports them separately.
     """
 
     registered: list[str] = []
@@ -281,11 +511,20 @@ class GroupReadiness(msgspec.Struct, kw_only=True, rename="camel"):
     long_unregistered: list[str] = []
     resource_unready: list[str] = []
     long_not_started: list[str] = []
-    """Unready nodes that take too long to start. Only release 1.3 reports them separately."""
 
 
 class AcceptableRange(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """Node counts of a group that are acceptable, and its current target."""
+    """Numbers of nodes of a group that are acceptable while requests are pending.
+
+    Attributes
+    ----------
+    min_nodes : Count
+        Lowest acceptable number of nodes.
+    max_nodes : Count
+        Highest acceptable number of nodes.
+    current_target : Count
+        Target size.
+    """
 
     min_nodes: Count = 0
     max_nodes: Count = 0
@@ -293,7 +532,17 @@ class AcceptableRange(msgspec.Struct, kw_only=True, frozen=True, rename="camel")
 
 
 class IncorrectSize(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """A difference between a group's node count and its target, and when it was first observed."""
+    """A difference between the number of nodes of a group and its target size.
+
+    Attributes
+    ----------
+    current : Count
+        Number of nodes.
+    expected : Count
+        Target size.
+    first_observed : Moment
+        Time at which the difference was first seen, in nanoseconds since 1970.
+    """
 
     current: Count
     expected: Count
@@ -301,28 +550,57 @@ class IncorrectSize(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class ClusterStateRegistry(msgspec.Struct, kw_only=True, rename="camel"):
-    """State of the node groups between loops, by group id. Functions of this package return new states."""
+    """State of the node groups between loops, by group id. Times are nanoseconds since 1970.
+
+    Attributes
+    ----------
+    scale_up_requests : dict of str to ScaleUpRequest
+        Pending scale-up of each group that has one.
+    scale_down_requests : list of ScaleDownRequest
+        Nodes that are being deleted.
+    backoffs : dict of str to Backoff
+        Back-off of each group that has one.
+    failures : dict of str to list of ScaleUpFailure
+        Failed scale-ups of this loop, by group.
+    unregistered : dict of str to UnregisteredNode
+        Instances without a node object, by instance ID.
+    create_errors : dict of str to list of str
+        Instances that the cloud failed to create, as of the last loop, by group.
+    readiness : dict of str to GroupReadiness
+        Nodes by readiness, for each group.
+    total : GroupReadiness
+        Nodes by readiness, for the cluster.
+    node_count : Count
+        Number of nodes at the last update.
+    last_update : Moment or None
+        Time of the last update. None: there was none.
+    ranges : dict of str to AcceptableRange
+        Acceptable numbers of nodes of each group.
+    incorrect_sizes : dict of str to IncorrectSize
+        Groups whose number of nodes is not acceptable.
+    candidates : dict of str to list of str
+        Unneeded nodes by group, as of ``last_scale_down_update``.
+    last_scale_down_update : Moment or None
+        Time of the last update of ``candidates``. None: there was none.
+    last_status : ClusterAutoscalerStatus or None
+        Status of the last loop. None: there was none.
+    """
 
     scale_up_requests: dict[str, ScaleUpRequest] = {}
     scale_down_requests: list[ScaleDownRequest] = []
     backoffs: dict[str, Backoff] = {}
     failures: dict[str, list[ScaleUpFailure]] = {}
-    """Failures in this loop; :func:`~kscale.ca.cluster_state.clear_scale_up_failures` removes them."""
     unregistered: dict[str, UnregisteredNode] = {}
     create_errors: dict[str, list[str]] = {}
-    """Instances that were seen failing, by group."""
     readiness: dict[str, GroupReadiness] = {}
     total: GroupReadiness = msgspec.field(default_factory=GroupReadiness)
     node_count: Count = 0
-    """Number of nodes of the last update."""
     last_update: Moment | None = None
     ranges: dict[str, AcceptableRange] = {}
     incorrect_sizes: dict[str, IncorrectSize] = {}
     candidates: dict[str, list[str]] = {}
-    """Unneeded nodes by group, as of ``last_scale_down_update``."""
     last_scale_down_update: Moment | None = None
     last_status: ClusterAutoscalerStatus | None = None
-    """Status of the last loop."""
 
 
 def find_nodes_without_instance(

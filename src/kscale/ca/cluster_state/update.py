@@ -1,5 +1,5 @@
-"""Register scale-ups, scale-downs and failed scale-ups of node groups (upstream: ``RegisterScaleUp``,
-``RegisterScaleDown``, ``RegisterFailedScaleUp``).
+"""Register scale-ups, scale-downs and failed scale-ups of node groups, and fail scale-ups that are overdue (upstream:
+``RegisterScaleUp``, ``RegisterScaleDown``, ``RegisterFailedScaleUp``, ``updateScaleRequests``).
 """
 
 from __future__ import annotations

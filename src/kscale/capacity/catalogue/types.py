@@ -374,10 +374,25 @@ class Part(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
 
 
 class CatalogueSummary(Part, frozen=True):
-    """One catalogue: number of ``types``, how many of them have on-demand and spot prices, and the regions.
+    """One imported catalogue.
 
-    ``leftOut``: entries of the source that are not types, by reason; for an imported catalogue, the rows of its file
-    that cannot be read.
+    Attributes
+    ----------
+    name : str
+        Name of the catalogue.
+    types : int
+        Number of instance types.
+    priced : int
+        Number of types with an on-demand price.
+    spot : int
+        Number of types with a spot price.
+    regions : list of str
+        Regions of the prices.
+    file : str
+        File of the catalogue.
+    left_out : dict of str to int
+        Number of entries of the source that are not types, by reason. For an imported catalogue: rows of its file that
+        cannot be read.
     """
 
     name: str
@@ -390,7 +405,17 @@ class CatalogueSummary(Part, frozen=True):
 
 
 class DamagedCatalogue(Part, frozen=True):
-    """An imported catalogue that cannot be read; ``problem``: the first reason."""
+    """An imported catalogue that cannot be read.
+
+    Attributes
+    ----------
+    name : str
+        Name of the catalogue.
+    file : str
+        File of the catalogue.
+    problem : str
+        The first reason why it cannot be read.
+    """
 
     name: str
     file: str
@@ -398,7 +423,15 @@ class DamagedCatalogue(Part, frozen=True):
 
 
 class CatalogueList(Record, frozen=True):
-    """The imported catalogues, by name; ``damaged``: those that cannot be read."""
+    """The imported catalogues, by name.
+
+    Attributes
+    ----------
+    catalogues : list of CatalogueSummary
+        Catalogues that can be read.
+    damaged : list of DamagedCatalogue
+        Catalogues that cannot be read.
+    """
 
     KIND: ClassVar[str] = "CatalogueList"
     ROWS: ClassVar[str] = "catalogues"
@@ -407,9 +440,28 @@ class CatalogueList(Record, frozen=True):
 
 
 class InstanceTypeRow(Part, frozen=True):
-    """A machine: ``capacity`` and ``allocatable`` as quantities, ``price`` and ``spotPrice`` per hour.
+    """An instance type.
 
-    ``family`` and ``generation`` as the type's name says them; empty and null if it does not.
+    Attributes
+    ----------
+    name : str
+        Name of the type.
+    arch : str
+        CPU architecture, as in the label ``kubernetes.io/arch``.
+    capacity : dict of str to str
+        Capacity of a machine by resource, as quantities.
+    allocatable : dict of str to str
+        Amounts that pods can use by resource, as quantities: the capacity without what the managed Kubernetes reserves.
+    gpu_name : str
+        Name of the GPU, as the provider spells it. Empty: no GPU, or unknown.
+    price : float or None
+        On-demand price of a machine per hour. None: unknown.
+    spot_price : float or None
+        Spot price of a machine per hour. None: unknown.
+    family : str
+        Family according to the type's name, such as ``m5``. Empty: the name does not say.
+    generation : int or None
+        Generation according to the type's name, such as 5. None: the name does not say.
     """
 
     name: str
@@ -424,7 +476,17 @@ class InstanceTypeRow(Part, frozen=True):
 
 
 class InstanceTypeList(Record, frozen=True):
-    """Types of a catalogue; prices are those of ``region`` (empty: each type's first region)."""
+    """Instance types of a catalogue.
+
+    Attributes
+    ----------
+    catalogue : str
+        Name or file of the catalogue.
+    region : str
+        Region of the prices. Empty: the first region of each type.
+    types : list of InstanceTypeRow
+        The types.
+    """
 
     KIND: ClassVar[str] = "InstanceTypeList"
     ROWS: ClassVar[str] = "types"

@@ -92,7 +92,19 @@ class ConsolidationOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewNode(Part, frozen=True):
-    """A node to create: its name in the plan, the node group, the instance type and the price per hour."""
+    """A node to create.
+
+    Attributes
+    ----------
+    name : str
+        Name of the node in the plan; the cloud will choose another one.
+    group : str
+        Id of its node group.
+    type : str
+        Its instance type.
+    price : float
+        Its price per hour.
+    """
 
     name: str
     group: str
@@ -101,9 +113,20 @@ class NewNode(Part, frozen=True):
 
 
 class Eviction(Part, frozen=True, rename={"from_node": "from"}):
-    """A pod that is evicted in ``wave``, from the node ``from_node`` to the node ``to``, which kube-scheduler chooses.
+    """A pod that is evicted.
 
     A pod that was evicted in an earlier step has a new name in the cluster; the plan keeps its first name.
+
+    Attributes
+    ----------
+    pod : str
+        The pod as ``namespace/name``.
+    from_node : str
+        Node that the pod leaves.
+    to : str
+        Node that kube-scheduler would choose for it.
+    wave : int
+        Number of the wave in which the pod is evicted.
     """
 
     pod: str
@@ -113,22 +136,32 @@ class Eviction(Part, frozen=True, rename={"from_node": "from"}):
 
 
 class ConsolidationStep(Part, frozen=True):
-    """Step ``number``: create the nodes ``add``, cordon the nodes ``remove``, evict their pods, delete them.
+    """A step of the path: create the nodes in ``add``, cordon the nodes in ``remove``, evict their pods, delete them.
 
     Attributes
     ----------
+    number : int
+        Number of the step, from 1.
     kind : str
         ``empty`` (nodes without pods to move), ``remove`` (their pods fit on other nodes) or ``replace`` (new, cheaper
         nodes take pods, too).
     at : str
-        When the step may start at the earliest.
+        Earliest start of the step (RFC 3339).
+    add : list of NewNode
+        Nodes to create.
     evict : list of Eviction
-        The evictions, in ``waves`` waves. The disruption budgets allow every wave at once. The next wave begins when
-        the evicted pods are ready elsewhere.
+        Pods to evict. The disruption budgets allow every wave at once. The next wave begins when the evicted pods are
+        ready elsewhere.
+    remove : list of str
+        Names of the nodes to remove.
+    waves : int
+        Number of waves of evictions.
     saves : float
-        Difference of the cost per hour.
-    nodes, cost : int, float
-        Number of nodes and cost per hour after the step.
+        Decrease of the cost per hour.
+    nodes : int
+        Number of nodes after the step.
+    cost : float
+        Cost per hour after the step.
     peak : float
         Cost per hour while old and new nodes exist.
     """
@@ -147,10 +180,18 @@ class ConsolidationStep(Part, frozen=True):
 
 
 class Outlook(Part, frozen=True):
-    """A state of the cluster: ``today``, ``path`` (the end of the path) or ``optimum`` (no nodes cost less).
+    """A state of the cluster.
 
-    ``cost`` per hour, and what it ``saves`` against today. ``nodes`` is None for the optimum, which is a bound of the
-    cost.
+    Attributes
+    ----------
+    state : str
+        ``today``, ``path`` (the end of the path) or ``optimum`` (lower bound: no nodes cost less).
+    nodes : int or None
+        Number of nodes. None for the optimum, which is only a bound of the cost.
+    cost : float
+        Cost per hour.
+    saves : float
+        Difference from the cost today, per hour.
     """
 
     state: str
@@ -160,7 +201,17 @@ class Outlook(Part, frozen=True):
 
 
 class HeldNode(Part, frozen=True):
-    """A node that the path cannot remove, whatever is done to others: scale-down's ``reason``, explained by ``why``."""
+    """A node that the path cannot remove, whatever happens to the others.
+
+    Attributes
+    ----------
+    node : str
+        Name of the node.
+    reason : str
+        Scale-down's reason.
+    why : str
+        Explanation of the reason.
+    """
 
     node: str
     reason: str
@@ -168,14 +219,29 @@ class HeldNode(Part, frozen=True):
 
 
 class ConsolidationPlan(Record, frozen=True):
-    """A path from the running cluster to a cheaper one.
+    """A path from the running cluster to a cheaper one, in steps.
 
-    ``table``: today, the end of the path and, if it is proven for the question as stated, the optimum; else
-    ``no_bound`` says why there is none. ``evictions``: of all steps. ``stopped`` says why the path ends:
-    ``nothing-saves``, ``min-saving``, ``budgets`` (no disruption is allowed within a week) or ``max-steps``.
-    ``held``: nodes that cannot be removed. ``unpriced``: nodes without a known price, which are never removed and not
-    counted in costs. ``pending_count``: pods that are pending today and stay so. ``unmodelled``: properties of pods
-    that no decision takes into account.
+    Attributes
+    ----------
+    table : list of Outlook
+        The states ``today`` and ``path`` and, if it is proven for the question as stated, ``optimum``.
+    steps : list of ConsolidationStep
+        Steps in their order.
+    evictions : int
+        Number of evictions of all steps.
+    stopped : str
+        Why the path ends: ``nothing-saves``, ``min-saving``, ``budgets`` (no disruption is allowed within a week) or
+        ``max-steps``.
+    held : list of HeldNode
+        Nodes that cannot be removed.
+    unpriced : int
+        Number of nodes without a known price. They are never removed and not part of costs.
+    pending_count : int
+        Number of pods that are pending today and stay pending.
+    no_bound : str
+        Why there is no optimum in ``table``. Empty: there is one.
+    unmodelled : list of str
+        Properties of pods that no decision takes into account.
     """
 
     KIND: ClassVar[str] = "ConsolidationPlan"

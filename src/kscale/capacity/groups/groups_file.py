@@ -98,14 +98,42 @@ def read_plain(raw: bytes, source: str, what: str, number: str = _NUMBER) -> Any
 
 
 class GroupOptions(NodeGroupOptions, forbid_unknown_fields=True):
-    """Options of the autoscaler that differ for this group. Durations are in seconds."""
+    """Options of the Cluster Autoscaler that differ for this group. An option that is null has the value of the
+    autoscaler's flag.
+
+    Attributes
+    ----------
+    scale_down_utilization_threshold
+        Nodes of the group are candidates for scale-down if their utilization (0 to 1) is at most this value.
+    scale_down_gpu_utilization_threshold
+        The same threshold for nodes with GPUs, for their GPU utilization.
+    scale_down_unneeded_time
+        Seconds that a node must be unneeded before it is removed.
+    scale_down_unready_time
+        Seconds that a node that is not ready must be unneeded before it is removed.
+    max_node_provision_time
+        Seconds within which a new node must register.
+    max_node_startup_time
+        Seconds within which a registered node must become ready.
+    zero_or_max_node_scaling
+        Whether the group may only have no nodes or its maximum.
+    ignore_daemon_sets_utilization
+        Whether pods of DaemonSets do not count for the utilization.
+    allow_non_atomic_scale_up_to_max
+        With ``zero_or_max_node_scaling``: whether a scale-up may also add only a part of the nodes.
+    """
 
 
 class GroupTemplate(Node):
-    """A new node as the API server would return it, and the objects that drivers publish for it.
+    """A new node as the API server would return it, and the objects that drivers publish for it. The node's name is
+    filled in.
 
-    ``resourceSlices``: its own devices (dynamic resource allocation). The name of the node is filled in; a pool without
-    ``resourceSliceCount`` is taken to be complete. ``csiNode``: its CSI drivers and their attach limits.
+    Attributes
+    ----------
+    resource_slices : list of ResourceSlice
+        Devices of the new node (dynamic resource allocation). A pool without ``resourceSliceCount`` counts as complete.
+    csi_node : CSINode or None
+        CSI drivers of the new node, with their attach limits. None: no CSINode object.
     """
 
     resource_slices: list[ResourceSlice] = msgspec.field(default_factory=list)
@@ -136,54 +164,96 @@ class GroupTemplate(Node):
 
 
 class GroupTaint(Taint, forbid_unknown_fields=True):
-    """A taint of every new node; effects NoSchedule, PreferNoSchedule, NoExecute."""
+    """A taint of every new node of a group.
+
+    Attributes
+    ----------
+    key
+        Key of the taint.
+    value
+        Value of the taint.
+    effect
+        Effect of the taint.
+    time_added
+        Time at which the taint was added (RFC 3339).
+    """
 
 
 class GroupEntry(ApiStruct, forbid_unknown_fields=True):
     """A node group: its limits, and the template of its new nodes.
 
-    The template comes from exactly one of ``template``, ``fromNode`` and ``instanceType``; without any of them, from
-    the first good node among those that ``nodes`` or ``nodeSelector`` select. ``labels``, ``taints`` and ``capacity``
-    are applied to it.
+    The template comes from exactly one of ``template``, ``from_node`` and ``instance_type``. Without any of them, it is
+    a copy of the first good node among those that ``nodes`` or ``node_selector`` select. ``labels``, ``taints`` and
+    ``capacity`` then change the template.
+
+    Attributes
+    ----------
+    id : str
+        Unique id of the group, as the cloud knows it.
+    min : int
+        Minimum number of nodes.
+    max : int
+        Maximum number of nodes.
+    target : int or None
+        Number of nodes that was requested from the cloud; may be outside of ``min`` and ``max``. None: the number of
+        nodes that the group has.
+    template : GroupTemplate or None
+        A new node, as the API server would return it.
+    pods : list of Pod
+        With ``template``: the pods that every new node runs, such as those of DaemonSets.
+    from_node : str or None
+        Name of a node of the cluster to copy as the template.
+    instance_type : str or None
+        Instance type of new nodes, by its name in the ``catalogue``.
+    catalogue : str or None
+        Catalogue of instance types: the name of an imported catalogue, or a file. A relative path starts at the folder
+        of the groups file.
+    zone : str
+        With ``instance_type``: zone of new nodes. Empty: none.
+    region : str
+        With ``instance_type``: region of new nodes and of their price. Empty: no region label, and the price of the
+        first region of the type.
+    nodes : list of str
+        Names of the nodes that belong to the group.
+    node_selector : dict of str to str or None
+        Labels of the nodes that belong to the group. Only without ``nodes``. None: no labels select nodes.
+    labels : dict of str to str or None
+        Additional labels of new nodes. None: no additional labels.
+    taints : list of GroupTaint
+        Additional taints of new nodes.
+    capacity : ResourceList or None
+        Amounts of new nodes by resource, as quantities. They replace the capacity and the allocatable amount of the
+        template, or are added to it. None: unchanged.
+    price : float or None
+        Price of one node per hour. None: with ``instance_type``, the price in the catalogue; otherwise unknown.
+    options : GroupOptions or None
+        Options of the Cluster Autoscaler for this group. None: as its flags say.
+    exists : bool
+        Whether the group exists. False: the Cluster Autoscaler would have to create it first (node auto-provisioning).
+    autoprovisioned : bool
+        Whether the Cluster Autoscaler created the group.
     """
 
     id: str
-    """By which the cloud knows it."""
     min: int = 0
-    """In nodes."""
     max: int = 1000
-    """In nodes."""
     target: int | None = None
-    """The size that the cloud was asked for, which may be outside of min and max; absent = as many nodes as the group
-    has."""
     template: GroupTemplate | None = None
-    """A node, as the API server would return it."""
     pods: list[Pod] = msgspec.field(default_factory=list)
-    """With ``template``: the pods that every new node carries (DaemonSets)."""
     from_node: str | None = None
-    """The name of a node of the cluster that new nodes are like."""
     instance_type: str | None = None
-    """A machine size of the catalogue."""
     catalogue: str | None = None
-    """The file with the machine sizes, or an imported catalogue; a relative path starts at the groups file."""
     zone: str = ""
-    """With ``instanceType``: the zone of new nodes."""
     region: str = ""
-    """With ``instanceType``: the region of new nodes and of the price."""
     nodes: list[str] = msgspec.field(default_factory=list)
-    """The names of the nodes that belong to the group."""
     node_selector: dict[str, str] | None = None
-    """Or the labels that all of them have."""
     labels: dict[str, str] | None = None
     taints: list[GroupTaint] = msgspec.field(default_factory=list)
     capacity: ResourceList | None = None
     price: float | None = None
-    """Of one node for one hour."""
     options: GroupOptions | None = None
     exists: bool = True
-    """False: the group would first have to be made (node auto-provisioning)."""
     autoprovisioned: bool = False
-    """The group was made by the autoscaler."""
 
 
 def _quantity_schema(type_: type) -> dict[str, Any]:
@@ -249,8 +319,8 @@ def _restrict_template(template: dict[str, Any]) -> None:
     fields = template["properties"]
     fields |= {name: {} for name in ("apiVersion", "kind", "metadata", "spec", "status")}
     slices = fields["resourceSlices"]
-    default = slices.pop("default")
-    fields["resourceSlices"] = {"anyOf": [slices, {"type": "null"}], "default": default}
+    outer = {key: slices.pop(key) for key in ("default", "description")}
+    fields["resourceSlices"] = {"anyOf": [slices, {"type": "null"}], **outer}
 
 
 def _add_constraints(definitions: dict[str, Any]) -> None:
@@ -268,14 +338,18 @@ def _add_constraints(definitions: dict[str, Any]) -> None:
     for schema in options["properties"].values():
         if schema["anyOf"][0] == {"type": "number"}:
             schema["anyOf"][0] = {"type": "number", "minimum": 0}
-    taint["properties"]["key"] = {"type": "string", "minLength": 1, "pattern": f"^([-a-z0-9.]+/)?{_NAME}$"}
-    taint["properties"]["effect"] = {"enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"]}
+    key, effect = taint["properties"]["key"], taint["properties"]["effect"]
+    key |= {"minLength": 1, "pattern": f"^([-a-z0-9.]+/)?{_NAME}$"}
+    effect |= {"enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"]}
+    for schema in (key, effect):
+        schema.pop("default", None)
+    effect.pop("type")
     taint["required"] = ["key", "effect"]
     for struct in (entry, taint):
         for name, schema in struct["properties"].items():
             if name not in ("id", "key", "effect") and "anyOf" not in schema:  # the reader treats null as absent
-                default = {"default": schema.pop("default")} if "default" in schema else {}
-                struct["properties"][name] = {"anyOf": [schema, {"type": "null"}], **default}
+                outer = {key: schema.pop(key) for key in ("default", "description") if key in schema}
+                struct["properties"][name] = {"anyOf": [schema, {"type": "null"}], **outer}
     templates = ("template", "fromNode", "instanceType")
     entry["anyOf"] = [
         *map(_require_field, templates),

@@ -61,11 +61,26 @@ class PoolOffers:
 
 
 class KarpenterClaim(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """A new node of a NodePool (``node_pool``) for ``pods``.
+    """A new node of a NodePool.
 
-    It becomes the instance type ``type`` with the ``capacity_type`` in the ``zone``, which is empty if several zones
-    have the same price. ``types``: the number of instance types that suit the pods. ``group``: the node group of the
-    offering. ``price`` of the node for an hour, null if it is unknown. In JSON, names have no underscores.
+    Attributes
+    ----------
+    node_pool : str
+        Name of the NodePool.
+    type : str
+        Instance type.
+    capacity_type : str
+        Capacity type, such as ``on-demand`` or ``spot``.
+    zone : str
+        Zone. Empty: several zones have the same price.
+    group : str
+        Node group that stands for this offering.
+    price : float or None
+        Price of the node per hour. None: unknown.
+    types : int
+        Number of instance types that suit the pods.
+    pods : list of str
+        Pods of the node, as ``namespace/name``.
     """
 
     node_pool: str
@@ -81,11 +96,25 @@ class KarpenterClaim(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 class KarpenterPlan(Record, frozen=True):
     """A scale-up by Karpenter's rule.
 
-    ``provisioner``: ``karpenter``; ``rule``: its rule in words. ``choice``: totals, and new nodes by type. ``claims``:
-    each new node with its pods. ``existing``: pods that go to existing nodes, with the node. ``untried``: pending pods
-    for which Karpenter does nothing: those that the scheduler has not refused yet, has nominated a node for, or that
-    are of DaemonSets. ``reasons``: why no NodePool takes each of the choice's ``unschedulable`` pods. ``assumptions``:
-    requirements of NodePools that cannot be judged.
+    Attributes
+    ----------
+    provisioner : str
+        ``karpenter``.
+    rule : str
+        Karpenter's rule in words.
+    choice : KarpenterChoice
+        Totals, and the new nodes by type.
+    claims : list of KarpenterClaim
+        Each new node with its pods.
+    existing : dict of str to str
+        Existing node of each pod that goes to one.
+    untried : list of str
+        Pending pods for which Karpenter does nothing: those that the scheduler has not reported as unschedulable yet or
+        has nominated a node for, and those of DaemonSets.
+    reasons : list of str
+        Why no NodePool takes the pods in ``unschedulable`` of ``choice``.
+    assumptions : list of str
+        Requirements of NodePools that cannot be evaluated.
     """
 
     KIND = "KarpenterPlan"

@@ -33,12 +33,34 @@ class Part(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
 
 
 class MixLine(Part, frozen=True):
-    """New nodes of one type and capacity type.
+    """New nodes of one instance type and capacity type.
 
-    ``price`` of one node and ``cost`` of all, per hour; ``share`` of the cost of all new nodes; ``utilization``:
-    requests divided by allocatable, by resource; ``zones``, ``groups``: nodes in each; ``arch``: the nodes'
-    ``kubernetes.io/arch``, empty if the offer does not say; ``generation``: that of the machine by the name of its
-    type, null if it is unknown.
+    Attributes
+    ----------
+    type : str
+        Instance type.
+    capacity_type : str
+        Capacity type, such as ``on-demand`` or ``spot``.
+    nodes : int
+        Number of nodes.
+    pods : int
+        Number of pods on them.
+    utilization : dict of str to float
+        Requests divided by allocatable, by resource.
+    price : float
+        Price of one node per hour.
+    cost : float
+        Price of all these nodes per hour.
+    share : float
+        ``cost`` divided by the cost of all new nodes, from 0 to 1.
+    zones : dict of str to int
+        Number of nodes by zone.
+    groups : dict of str to int
+        Number of nodes by node group.
+    arch : str
+        CPU architecture (``kubernetes.io/arch``). Empty: the offer does not say.
+    generation : int or None
+        Generation of the machine, according to the name of its type. None: the name does not say.
     """
 
     type: str
@@ -56,11 +78,19 @@ class MixLine(Part, frozen=True):
 
 
 class Bound(Part, frozen=True):
-    """Lower bound: no nodes for these pods cost less than ``cost`` per hour.
+    """Lower bound of the cost of new nodes, proven in integers.
 
-    ``method``: ``column_generation`` (linear programming over everything a node can hold) or ``volume`` (prices of
-    resources); both are proven in integers. ``gap``: the plan's cost over the bound. Both are null if limits leave pods
-    unscheduled. ``relaxed``: constraints of pods that the bound ignores.
+    Attributes
+    ----------
+    cost : float or None
+        No nodes for these pods cost less per hour. None: limits of groups leave pods unscheduled.
+    method : str
+        How the bound was proven: ``column_generation`` (linear programming over everything that a node can hold) or
+        ``volume`` (prices of resources).
+    gap : float or None
+        By what part the plan's cost exceeds the bound (0.1: by 10 %). 0 if the bound is 0. None: as for ``cost``.
+    relaxed : list of str
+        Constraints of pods that the bound ignores.
     """
 
     cost: float | None
@@ -70,8 +100,16 @@ class Bound(Part, frozen=True):
 
 
 class Repairs(Part, frozen=True):
-    """Changes by the check with the exact predicates: ``moved`` pods are on another node than planned, ``added`` nodes
-    were not planned and cost ``cost`` per hour.
+    """Changes of the plan by the check with the scheduler's exact predicates.
+
+    Attributes
+    ----------
+    moved : int
+        Number of pods that are on another node than planned.
+    added : int
+        Number of nodes that were not planned.
+    cost : float
+        Price of these nodes per hour.
     """
 
     moved: int
@@ -80,9 +118,18 @@ class Repairs(Part, frozen=True):
 
 
 class TypesPoint(Part, frozen=True):
-    """The cheapest plan found with at most ``types`` types (null: no limit), after the exact check.
+    """The cheapest plan found with a limited number of instance types, after the exact check.
 
-    ``unschedulable_count`` pods fit no node of these types.
+    Attributes
+    ----------
+    types : int or None
+        Maximum number of instance types. None: no limit.
+    cost : float
+        Price of the new nodes per hour.
+    chosen : list of str
+        Names of the instance types.
+    unschedulable_count : int
+        Number of pods that fit no node of these types.
     """
 
     types: int | None
@@ -92,7 +139,23 @@ class TypesPoint(Part, frozen=True):
 
 
 class PlannedNode(Part, frozen=True):
-    """A new node and the pods planned on it."""
+    """A new node and the pods on it.
+
+    Attributes
+    ----------
+    name : str
+        Name of the node in the plan.
+    offer : str
+        Id of the node group that offers it.
+    type : str
+        Instance type.
+    zone : str
+        Zone. Empty: unknown.
+    price : float
+        Price of the node per hour.
+    pods : list of str
+        Its pods, as ``namespace/name``.
+    """
 
     name: str
     offer: str
@@ -104,21 +167,55 @@ class PlannedNode(Part, frozen=True):
 
 @typed_methods()
 class MixPlan(Record, frozen=True, dict=True):
-    """The cheapest mix of nodes found for some pods, and a lower bound of the cost.
+    """The cheapest mix of nodes found for some pods, and a lower bound of the cost. Costs are those of the new nodes,
+    per hour; ``pods`` = ``on_existing`` + ``on_new`` + ``unschedulable_count``.
 
-    - Three costs of new nodes, per hour: ``bound.cost`` <= the cost of any plan; ``planned`` is that of the plan before
-      the exact predicates had placed every pod, ``cost`` after (``repairs`` has the difference).
-    - ``pods`` = ``on_existing`` + ``on_new`` + ``unschedulable_count``; ``unschedulable`` names the pods that no offer
-      and no existing node holds, or for which limits leave no node.
-    - ``node_count``: new nodes, ``offers``: how many of each offer; ``types``: number of types; ``lines``: what to buy,
-      per type; ``curve``: the cost by the number of types allowed.
-    - ``nodes`` (if requested): the new nodes with their pods; ``placed`` (if requested): pod -> node, of all pods with
-      a place.
-    - ``effort`` (for the bound, for the plan) repeats the same search; ``stopped`` says what ended it: empty (nothing
-      more to find), ``effort`` or ``time``.
-    - ``limits_reached``: groups at their maximum; ``unmodelled``: properties of pods that no plan takes into account.
-
-    In JSON, names are in camelCase: ``onExisting``, ``nodeCount``.
+    Attributes
+    ----------
+    pods : int
+        Number of pods.
+    on_existing : int
+        Number of pods on existing nodes.
+    on_new : int
+        Number of pods on new nodes.
+    unschedulable_count : int
+        Number of pods without a place.
+    node_count : int
+        Number of new nodes.
+    types : int
+        Number of different instance types.
+    cost : float
+        Cost of the plan, after the exact check.
+    planned : float
+        Cost of the plan before the exact check.
+    bound : Bound
+        Lower bound of the cost of any plan.
+    lines : list of MixLine
+        New nodes by instance type.
+    repairs : Repairs
+        Changes by the exact check.
+    curve : list of TypesPoint
+        Cost by the allowed number of instance types.
+    unschedulable : list of str
+        Pods that no offer and no existing node holds, or for which limits leave no node, as ``namespace/name``.
+    limits_reached : list of str
+        Node groups that reach their maximum size.
+    unmodelled : list of str
+        Properties of pods that no plan takes into account.
+    effort : list of int
+        Effort spent on the bound, then on the plan. The same values as options repeat the same search.
+    stopped : list of str
+        What ended the search for the bound, then for the plan: empty (nothing more to find), ``effort`` or ``time``.
+    offers : dict of str to int
+        Number of new nodes by offer.
+    nodes : list of PlannedNode or None
+        The new nodes with their pods. None: not requested.
+    placed : dict of str to str or None
+        Node of each pod that has a place. None: not requested.
+    assumptions : list of str
+        Assumptions of the choice of offers, as texts.
+    karpenter : KarpenterChoice or None
+        Nodes that Karpenter would launch. None: the node groups are not NodePools.
     """
 
     KIND: ClassVar[str] = "MixPlan"
@@ -145,9 +242,7 @@ class MixPlan(Record, frozen=True, dict=True):
     nodes: list[PlannedNode] | None = None
     placed: dict[str, str] | None = None
     assumptions: list[str] = msgspec.field(default_factory=list)
-    """Assumptions of the choice of offers, as texts."""
     karpenter: KarpenterChoice | None = None
-    """Nodes that Karpenter would launch, if the node groups are NodePools."""
 
     def summary(self) -> str:
         """Return a line: the new nodes of each offer, their cost per hour with its bound, and unschedulable pods."""

@@ -474,7 +474,21 @@ def _first_difference(baseline: Decision, now: Decision) -> str:
 
 
 class SweepRow(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """A scenario of a cluster: its ``row`` and the ``baseline``, or the ``error`` that it ended with."""
+    """A scenario of a cluster.
+
+    Attributes
+    ----------
+    cluster : str
+        Name of the cluster.
+    scenario : str
+        Name of the scenario.
+    row : ScenarioRow or None
+        Result of the scenario. None: there is an ``error``.
+    baseline : ScenarioRow or None
+        Result without the scenario's edits, for the same question. None: there is an ``error``.
+    error : str
+        Why there is no result. Empty: there is one.
+    """
 
     cluster: str
     scenario: str
@@ -484,8 +498,14 @@ class SweepRow(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class SweepReport(Record, frozen=True):
-    """Rows in the order of clusters, then of scenarios; ``unfinished`` scenarios were not decided before the sweep
-    stopped.
+    """Results of the same scenarios for several clusters.
+
+    Attributes
+    ----------
+    rows : list of SweepRow
+        Results in the order of the clusters, then of the scenarios.
+    unfinished : int
+        Number of scenarios that were not decided before the sweep stopped.
     """
 
     KIND: ClassVar[str] = "SweepReport"

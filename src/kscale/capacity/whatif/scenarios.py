@@ -60,24 +60,43 @@ CLUSTER_AUTOSCALER, KARPENTER = "cluster-autoscaler", "karpenter"
 class ScenarioRow(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
     """The result of one scenario.
 
-    ``nodes`` is the number of nodes after the decision, ``cost`` their price per hour (null: some price is not known).
-    ``bound``: no decision on these groups that places the same pods costs less (null: not computed, or not known). For
-    the question simulate, ``nodes`` is the number at the end and ``cost`` the hourly average; ``pending_seconds`` is
-    how long pods were pending, summed over all pods (null for other questions).
-
-    ``pending`` counts pods that stay unscheduled, ``homeless`` those of them that ran on a node that was lost. For the
-    question headroom, ``homeless`` counts the pods that the worst loss of one more node, or of one more zone, would
-    leave unschedulable. ``groups``: by how many nodes each node group grows (negative: shrinks); for the question
-    simulate the change until the end, for the question rebuild the difference from the existing nodes, for the question
-    headroom empty. ``notes``: what the edits leave unchanged although a reader may expect otherwise. ``differs``: the
-    first decision that differs from the baseline's (empty: none). ``crossed``: conditions (``--fail-on``) that hold.
+    Attributes
+    ----------
+    name : str
+        Name of the scenario, or ``baseline``.
+    question : str
+        The question that was decided.
+    nodes : int
+        Number of nodes after the decision. For the question simulate: at the end.
+    cost : float or None
+        Price of all nodes per hour after the decision. For the question simulate: the average per hour. None: a price
+        is unknown.
+    bound : float or None
+        Lower bound of ``cost``: no decision on these groups that places the same pods costs less. None: not computed,
+        or unknown.
+    pending : int
+        Number of pods that stay without a node.
+    homeless : int
+        Number of those of these pods that ran on a node which was lost. For the question headroom: number of pods that
+        the worst loss of one more node, or of one more zone, would leave without a node.
+    pending_seconds : float or None
+        For the question simulate: how long pods were pending, in seconds, summed over all pods. None for other
+        questions.
+    groups : dict of str to int
+        By how many nodes each node group grows (negative: shrinks). For the question simulate: until the end. For the
+        question rebuild: compared with the existing nodes. For the question headroom: empty.
+    notes : list of str
+        What the edits leave unchanged although a reader may expect otherwise, as texts.
+    differs : str
+        The first decision that differs from that of the baseline. Empty: none.
+    crossed : list of str
+        Conditions (``--fail-on``) that hold.
     """
 
     name: str
     question: str
     nodes: int
     cost: float | None
-    """Of all nodes for one hour; null: some price is not known."""
     bound: float | None
     pending: int
     homeless: int
@@ -89,22 +108,29 @@ class ScenarioRow(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
 
 
 class WhatIfReport(Record, frozen=True, dict=True):
-    """The baselines, and one row per scenario in their order.
+    """Results of scenarios, and the baselines without their edits.
 
-    ``baselines`` has one row per question that the scenarios ask. ``shared`` counts decisions that were reused from
-    another scenario because none of their inputs differ.
+    Attributes
+    ----------
+    baselines : list of ScenarioRow
+        One row for each question that the scenarios ask.
+    scenarios : list of ScenarioRow
+        One row for each scenario, in their order.
+    shared : int
+        Number of decisions that were reused from another scenario because none of their inputs differ.
+    assumptions : list of str
+        Assumptions of the choice of node groups, as texts.
+    provisioner : str
+        Program whose rule decided the question scale-up: ``cluster-autoscaler``, or ``karpenter`` for NodePools.
     """
 
     KIND: ClassVar[str] = "WhatIfReport"
     ROWS: ClassVar[str] = "scenarios"
     baselines: list[ScenarioRow]
     scenarios: list[ScenarioRow]
-    """In the order in which they were asked."""
     shared: int
     assumptions: list[str] = msgspec.field(default_factory=list)
-    """Assumptions of the choice of node groups, as texts."""
     provisioner: str = CLUSTER_AUTOSCALER
-    """Program whose rule decided the question scale-up: ``cluster-autoscaler``, or ``karpenter`` for NodePools."""
 
     def summary(self) -> str:
         """Return a line: the number of scenarios, the nodes of the first three, and how many meet a condition."""
@@ -283,14 +309,27 @@ class _Strict(ApiStruct, forbid_unknown_fields=True):
 
 
 class SetGroup(_Strict):
-    """Changed fields of a node group; absent fields are unchanged."""
+    """Changed fields of a node group. Fields that are null or absent are unchanged.
+
+    Attributes
+    ----------
+    min : int or None
+        New minimum number of nodes.
+    max : int or None
+        New maximum number of nodes.
+    target : int or None
+        New target size, in nodes.
+    price : float or None
+        New price of one node per hour.
+    instance_type : str or None
+        New instance type of new nodes, by its name in the catalogue.
+    """
 
     min: int | None = None
     max: int | None = None
     target: int | None = None
     price: float | None = None
     instance_type: str | None = None
-    """A machine of the catalogue."""
 
     @property
     def set_fields(self) -> frozenset[str]:
@@ -299,8 +338,16 @@ class SetGroup(_Strict):
 
 
 class GroupsEdit(_Strict):
-    """Change of node groups: ``add`` holds entries as in a groups file, ``remove`` and ``set`` name groups (patterns
-    with ``*`` are allowed).
+    """A change of node groups.
+
+    Attributes
+    ----------
+    add : list of dict of str to Any
+        Groups to add, as entries of a groups file.
+    remove : list of str
+        Ids of the groups to remove, or patterns with ``*``.
+    set : dict of str to SetGroup
+        Changed fields by id of the group, or by a pattern with ``*``.
     """
 
     add: list[dict[str, Any]] = msgspec.field(default_factory=list)
@@ -309,37 +356,63 @@ class GroupsEdit(_Strict):
 
 
 class PodsEdit(_Strict):
-    """Change of pods: pods of manifest files (``add``), other sizes of workloads (``scale``), pods to ``remove``.
+    """A change of pods.
 
-    ``scale`` maps namespace/kind/name, or a pattern of it, to a number or a factor such as ``x1.5``. A pattern (``*``:
-    everything) matches no DaemonSets, and a full name takes precedence over it. ``remove`` is a label selector.
+    Attributes
+    ----------
+    add : list of str
+        Manifest files with pods or workloads to add. The new pods are pending.
+    scale : dict of str to int or str
+        New sizes by ``namespace/Kind/name`` of the workload, or by a pattern with ``*``: a number, or a factor such as
+        ``x1.5`` (rounded up). A pattern does not match DaemonSets. A full name takes precedence over a pattern.
+    remove : str or None
+        Label selector of the pods to remove. None: no pods are removed.
+    namespace : str or None
+        Namespace in which ``remove`` selects pods. None: all namespaces.
     """
 
     add: list[str] = msgspec.field(default_factory=list)
     scale: dict[str, int | str] = msgspec.field(default_factory=dict)
     remove: str | None = None
     namespace: str | None = None
-    """Of ``remove``: only there."""
 
 
 class LoseEdit(_Strict):
-    """Loss of nodes: by name, by zone, by node group. Their pods become pending, except those of DaemonSets.
+    """A loss of nodes: by name, by zone or by node group. Their pods become pending, except those of DaemonSets.
 
-    No new nodes are created in a zone or a node group that is lost, unless ``rebuy`` is true. Nodes that are lost by
-    name may always be replaced.
+    Attributes
+    ----------
+    node : list of str
+        Names of nodes that are lost. Their groups may always replace them.
+    zone : list of str
+        Zones whose nodes are lost.
+    pool : list of str
+        Ids of node groups whose nodes are lost.
+    rebuy : bool
+        Whether new nodes may be created in a zone or a node group that is lost.
     """
 
     node: list[str] = msgspec.field(default_factory=list)
     zone: list[str] = msgspec.field(default_factory=list)
     pool: list[str] = msgspec.field(default_factory=list)
     rebuy: bool = False
-    """New nodes may come in the lost zones and node groups."""
 
 
 class RequestsEdit(_Strict):
-    """Change of containers' requests: ``cpu`` and ``memory`` to an amount or by a factor (``x0.8``), or as a report of
-    ``kscale recommend -o json`` recommends. Applies to all pods, or those of a ``namespace``, with labels
-    (``selector``).
+    """A change of the requests of containers.
+
+    Attributes
+    ----------
+    cpu : str or None
+        New CPU request of each container, as a quantity, or a factor such as ``x0.8``. None: unchanged.
+    memory : str or None
+        New memory request of each container, as a quantity, or a factor such as ``x0.8``. None: unchanged.
+    recommendation : str or None
+        File with a report of ``kscale recommend -o json``, whose recommended requests are applied.
+    namespace : str or None
+        Namespace of the pods to change. None: all namespaces.
+    selector : str or None
+        Label selector of the pods to change. None: all pods.
     """
 
     cpu: str | None = None
@@ -350,8 +423,17 @@ class RequestsEdit(_Strict):
 
 
 class PricesEdit(_Strict):
-    """Change of prices: of groups (names or patterns) times a factor (``x0.4``, ``scale``), or those of a ``catalogue``
-    by the instance types of the groups' nodes.
+    """A change of prices of node groups.
+
+    Attributes
+    ----------
+    scale : dict of str to str
+        Factor of the price such as ``x0.4``, by id of the group, or by a pattern with ``*``.
+    catalogue : str or None
+        Catalogue whose prices the groups get, by the instance types of their nodes: the name of an imported catalogue,
+        or a file.
+    region : str
+        Region of the prices in ``catalogue``. Empty: the first region of each instance type.
     """
 
     scale: dict[str, str] = msgspec.field(default_factory=dict)
@@ -360,20 +442,33 @@ class PricesEdit(_Strict):
 
 
 class Edit(_Strict):
-    """One change; exactly one of the fields is set."""
+    """One change. Exactly one of the fields is set.
+
+    Attributes
+    ----------
+    groups : GroupsEdit or None
+        Change of node groups.
+    flags : dict of str to str or int or float or bool or None
+        Flags of the Cluster Autoscaler by name, without leading dashes.
+    pods : PodsEdit or None
+        Change of pods.
+    lose : LoseEdit or None
+        Loss of nodes.
+    requests : RequestsEdit or None
+        Change of the requests of containers.
+    prices : PricesEdit or None
+        Change of prices.
+    scheduler : str or None
+        File with a KubeSchedulerConfiguration; only for the question ``scale-up``.
+    """
 
     groups: GroupsEdit | None = None
     flags: dict[str, str | int | float | bool] | None = None
-    """Flags of the Cluster Autoscaler, by upstream's names."""
     pods: PodsEdit | None = None
     lose: LoseEdit | None = None
-    """Nodes that are lost."""
     requests: RequestsEdit | None = None
-    """Changes of the requests of containers."""
     prices: PricesEdit | None = None
-    """Of nodes of groups, for one hour."""
     scheduler: str | None = None
-    """A file with a KubeSchedulerConfiguration."""
 
     @property
     def kind(self) -> str:
@@ -382,7 +477,17 @@ class Edit(_Strict):
 
 
 class Scenario(_Strict):
-    """A name, and edits in the order in which they are applied. ``question`` overrides the file's."""
+    """A scenario of ``kscale whatif``: changes of the cluster, and the question to decide after them.
+
+    Attributes
+    ----------
+    name : str
+        Unique name of the scenario.
+    edits : list of Edit
+        Changes in the order in which they are applied.
+    question : Question or None
+        The question of this scenario. None: the question of the file.
+    """
 
     name: str
     edits: list[Edit] = msgspec.field(default_factory=list)
@@ -390,7 +495,15 @@ class Scenario(_Strict):
 
 
 class _File(_Strict):
-    """A scenario file. ``question`` applies to each scenario without its own."""
+    """Scenarios of ``kscale whatif``, and a question for all of them.
+
+    Attributes
+    ----------
+    scenarios : list of Scenario
+        The scenarios.
+    question : Question
+        The question of each scenario without a question of its own.
+    """
 
     scenarios: list[Scenario]
     question: Question = Question.SCALE_UP

@@ -80,18 +80,18 @@ def show_catalogue(
     region: str = "",
     show: Show,
 ) -> Answer:
-    """The types of a catalogue: what each has, what it leaves for pods, and what an hour costs.
+    """The instance types of a catalogue: capacity, amounts for pods, and prices per hour.
 
     Parameters
     ----------
     catalogue : NAME|FILE
         An imported catalogue, or a file.
     instance_type : NAME|GLOB
-        Show only these instance types: 'm5*' is all that begin so. Repeatable.
+        Show only these instance types; 'm5*': all types that begin with m5. Repeatable.
     family : NAME|GLOB
-        Show only types of this family: m5, Dsv5, n2-standard, 'c*'. Repeatable.
+        Show only instance types of this family, such as m5, Dsv5, n2-standard or 'c*'. Repeatable.
     exclude : NAME|GLOB
-        Leave these types out. Repeatable.
+        Leave out instance types with this name or pattern. Repeatable.
     region
         Region whose prices are shown; the default is the first that a type has.
 
@@ -185,7 +185,7 @@ def import_catalogue(
     max_pods: Annotated[int | None, typer.Option(min=1)] = None,
     show: Show,
 ) -> Answer:
-    """Keep the machines of a cloud under a name: --catalogue NAME means them from now on.
+    """Import the machine types of a cloud under a name, for --catalogue NAME of other commands.
 
     It is written to the user's data directory ($XDG_DATA_HOME/kscale, else ~/.local/share/kscale) and replaces an
     earlier one of that name. Nothing is fetched from the network, unless --live is set.

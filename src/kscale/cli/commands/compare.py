@@ -38,15 +38,15 @@ def command(
     --provisioners compares the Cluster Autoscaler with Karpenter instead: what each costs, and how long pods wait.
 
     The Cluster Autoscaler of release 1.3, the HPA controller of Kubernetes 1.20 and the VPA's updater of 2020 run
-    against the same simulated cluster as today's. Each difference names the rule that changed, with both sources,
-    where a report or a further run proves it.
+    against the same simulated cluster as today's. Each difference names the rule that changed, with upstream's sources,
+    if a report or a further run proves it.
 
     Parameters
     ----------
     scenario : SCENARIO
         A scenario file, YAML or JSON.
     provisioners
-        Run the scenario with the Cluster Autoscaler and with Karpenter. It needs controllers.karpenter.
+        Run the scenario with the Cluster Autoscaler and with Karpenter. The scenario must have controllers.karpenter.
 
     Raises
     ------

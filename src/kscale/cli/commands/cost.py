@@ -1,4 +1,4 @@
-"""``kscale cost``: what a cluster costs an hour, who asked for it, and what it could cost."""
+"""``kscale cost``: what a cluster costs per hour, what requests it, and what it could cost."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class AllocationOptions(OptionGroup):
     by : KEY
         Divide the cost by namespace (the default), workload, controller, label:KEY or annotation:KEY.
     idle
-        Cost that nobody requested: divided in proportion (proportional), a line of its own (separate), or left out
-        (none). The default is proportional.
+        Cost of capacity that no pod requests: divided in proportion (proportional, the default), a line of its own
+        (separate), or left out (none).
     window : DURATION
         Length of time whose cost is shown, such as 24h or 30d (default 1h). Usage is its average in this time.
     storage_price : CLASS=PRICE
@@ -108,16 +108,16 @@ def command(
     budget: Annotated[float, typer.Option(min=0)] = 2.0,
     show: Show,
 ) -> Answer:
-    """What the nodes cost an hour, by namespace and workload, and how much of it nobody asked for.
+    """What the nodes cost per hour, by namespace and workload, and how much of it no pod requests.
 
-    Prices are those of the node groups (-g), else of the nodes' instance types in the --catalogue. Beside it stands the
-    cheapest mix of these groups, or of the --instance-type given, for the same pods. --by divides the cost among teams,
-    by requests and, with --history or --prometheus-url, by usage; the lines add up to the cost.
+    Prices are those of the node groups (-g), else of the nodes' instance types in the --catalogue. The report also has
+    the cheapest mix of these groups, or of the --instance-type given, for the same pods. --by divides the cost among
+    teams, by requests and, with --history or --prometheus-url, by usage; the lines add up to the cost.
 
     Parameters
     ----------
     budget : SECONDS
-        Time limit of the search for the cheapest mix of nodes for the same pods; 0 leaves it out.
+        Time limit in seconds of the search for the cheapest mix of nodes for the same pods; 0: no search.
 
     Raises
     ------

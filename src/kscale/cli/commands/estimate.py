@@ -35,17 +35,17 @@ def command(
 ) -> Answer:
     """How many nodes of each group the pending pods need, and why not fewer.
 
-    Pods that fit on nodes that exist are placed there first. Each group is then asked to take all the others alone.
-    NODES is what the Cluster Autoscaler's estimator would ask for, without its cap per scale-up; BOUND is a proven
-    least number of nodes for the same pods. What neither number takes into account is named below the table.
+    Pods that fit on existing nodes are placed there first. The estimate of each group assumes that this group alone
+    takes all other pods. NODES is the result of the Cluster Autoscaler's estimator, without its limit per scale-up.
+    BOUND is a proven lower bound of the number of nodes for the same pods. Features that neither number takes into
+    account are named below the table.
 
     Parameters
     ----------
     ignore_existing
-        Do not try the nodes that exist first: all pods on new nodes.
+        Ignore existing nodes: place all pods on new nodes.
     pod : FILE|DIR
-        Ask about the pods of these manifests (Pods, Deployments, Jobs, ...) instead of those that are pending.
-        Repeatable.
+        Use the pods of these manifests (Pods, Deployments, Jobs, ...) instead of the pending pods. Repeatable.
 
     Raises
     ------

@@ -35,7 +35,7 @@ def command(
     csi: CSIOption,
     show: Show,
 ) -> Answer:
-    """Why a pod does not fit: per node the first plug-in that says no, with numbers, and what would take it.
+    """Why a pod does not fit: for each node the first plug-in that rejects it, with numbers, and what would take it.
 
     The second line is the text of kube-scheduler's FailedScheduling event.
 

@@ -53,19 +53,19 @@ def generate_cluster(
     seed
         Random seed: the same seed makes the same cluster everywhere.
     lean
-        Leave out what no autoscaler reads: 1.5 KB a pod instead of 7.
+        Leave out fields that no autoscaler reads: about 1.5 KB per pod instead of 7 KB.
     to : FILE
-        File to write the objects to; .gz packs them; - is stdout.
+        File to write the objects to, compressed if the name ends in .gz; -: stdout.
     groups : FILE
         Also write a groups file (YAML) for its node groups.
     usage : FILE
-        Also write what the running pods used: .csv or .parquet.
+        Also write the usage of the running pods to this file, .csv or .parquet.
     usage_hours
         How many hours of usage.
     usage_step
         Seconds between samples.
     quiet
-        Say nothing on stderr except errors.
+        Print only errors to stderr.
     """
     terminal = Terminal(quiet=quiet)
     with terminal.step("generating") as update:
@@ -122,7 +122,7 @@ def write_examples(
     directory : [DIRECTORY]
         Directory to write the files to: a new one, or an empty one.
     quiet
-        Say nothing on stderr except errors.
+        Print only errors to stderr.
 
     Raises
     ------

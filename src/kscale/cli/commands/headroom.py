@@ -37,20 +37,21 @@ def command(
 ) -> Answer:
     """How many more of a pod fit, and does everything still fit without any one node, or any one zone?
 
-    The pods of what is lost look for a place on the other nodes, highest priority first; nothing is evicted for them.
-    Status 1 if some loss would leave a pod without a place.
+    Pods of lost nodes are placed on the other nodes, highest priority first; no pod is evicted for them. Status 1 if
+    some loss would leave a pod without a place.
 
     Parameters
     ----------
     pod : FILE|DIR
-        Manifests: ask how many more pods of each Pod, Deployment, ... fit, each by itself. Repeatable.
+        Manifests (Pods, Deployments, ...): compute how many more pods of each fit, each by itself. Repeatable.
     zone_label : KEY
         The node label that names the zone.
     lose : LOSS
-        Ask about this loss only: node=A, node=A,B (together), zone=A, pool=GROUP; pairs: every pair of nodes.
+        Simulate only this loss: node=A, node=A,B (together), zone=A, pool=GROUP; pairs: every pair of nodes.
         Repeatable.
     repair
-        With --lose: which new nodes of the groups would make it hold, and at what cost. Lost zones offer none.
+        With --lose: also find the cheapest new nodes of the groups for the pods without a node. Lost zones offer no
+        nodes.
 
     Raises
     ------

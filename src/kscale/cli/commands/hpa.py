@@ -61,19 +61,20 @@ def decide_hpas(
     Parameters
     ----------
     names : [NAME|NS/NAME]...
-        Explain these HPAs: pod groups and every intermediate.
+        Explain these HPAs: groups of pods and every step of the computation.
     metrics : [SCOPE=]FILE
         A metrics list as kubectl get --raw prints it. SCOPE says what an external list is for: a namespace, NS/HPA,
         or NS:SELECTOR with the label selector that the list was requested with. Repeatable.
     now : TIME
-        Decide at this moment (RFC 3339; default: the newest time read).
+        Time of the decision (RFC 3339). Default: the newest time in the input.
     state : settled|fresh|FILE
-        Past recommendations to start with: none that hold a size back, those of a controller that just started, or
-        the state in an answer of -o json.
+        Past recommendations to start with. settled: none that restrain a change; fresh: those of a controller that has
+        just started; FILE: the state in an output of -o json.
     changed_only
-        Show HPAs that would rescale only.
+        Show only HPAs that would change their replicas.
     fail_on : rescale|limited|error
-        Exit with status 1 if any HPA would do this.
+        Exit with status 1 if any HPA changes its replicas (rescale), is limited by its bounds or policies (limited), or
+        ends with an error (error).
 
     Raises
     ------
@@ -459,11 +460,13 @@ def explain_hpas(
     names : [NS/]NAME...
         The HPAs to explain; without a namespace, -n or default.
     metrics : [SCOPE=]FILE
-        As of kscale hpa.
+        A metrics list as kubectl get --raw prints it. SCOPE says what an external list is for: a namespace, NS/HPA,
+        or NS:SELECTOR with the label selector that the list was requested with. Repeatable.
     now : TIME
-        As of kscale hpa.
+        Time of the decision (RFC 3339). Default: the newest time in the input.
     state : settled|fresh|FILE
-        As of kscale hpa.
+        Past recommendations to start with. settled: none that restrain a change; fresh: those of a controller that has
+        just started; FILE: the state in an output of -o json.
 
     Raises
     ------

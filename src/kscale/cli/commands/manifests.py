@@ -246,7 +246,8 @@ def print_cluster_autoscaler(
     iam_policy: bool = False,
     show: ShowObjects,
 ) -> None:
-    """Print what kubectl apply takes: an account with the least rights, a Deployment, a budget, a NetworkPolicy.
+    """Print the objects for kubectl apply: an account with least rights, a Deployment, a disruption budget, a
+    NetworkPolicy.
 
     Parameters
     ----------
@@ -342,9 +343,9 @@ def _print_autoscaler(program: str, title: str, *namespaces: str) -> Callable[..
         options = own_options(program, deployment, **dict.fromkeys(namespaces, deployment.namespace))
         print_objects(show, autoscaler_manifests(program, options=options, **deployment.arguments()))
 
-    command.__doc__ = f"""Print what kubectl apply takes for {title}.
+    command.__doc__ = f"""Print the objects of {title} for kubectl apply.
 
-    An account with the least rights, a Deployment, a budget, a NetworkPolicy.
+    An account with least rights, a Deployment, a disruption budget, a NetworkPolicy.
     """
     return command
 
@@ -382,19 +383,19 @@ def print_vpa_admission(
     api_server_network: list[str] | None = None,
     show: ShowObjects,
 ) -> None:
-    """Print what kubectl apply takes for the admission controller of the Vertical Pod Autoscaler.
+    """Print the objects of the Vertical Pod Autoscaler's admission controller for kubectl apply.
 
-    An account with the least rights, a Service, a Deployment, a budget, a NetworkPolicy. It registers its webhook
-    itself.
+    An account with least rights, a Service, a Deployment, a disruption budget, a NetworkPolicy. It registers its
+    webhook itself.
 
     Parameters
     ----------
     tls_secret : NAME
         Secret with serverCert.pem, serverKey.pem and caCert.pem, as upstream's script creates it.
     cert_manager
-        Have cert-manager make and renew the certificate.
+        Let cert-manager create and renew the certificate.
     self_signed
-        Make an authority and a certificate now, good for ten years.
+        Create a certificate authority and a certificate now, valid for ten years.
     api_server_network : CIDR
         Network of the API servers, the only ones that may reach the webhook. Repeatable; default: any.
 
@@ -430,7 +431,7 @@ def print_reader(
     namespace: Annotated[str, typer.Option("-n", "--namespace")] = "kube-system",
     show: ShowObjects,
 ) -> None:
-    """Print what kubectl apply takes for an account that may read what --context asks for, and nothing else.
+    """Print the objects of an account that may read what commands with --context need, and nothing else.
 
     A ServiceAccount, a ClusterRole and its binding, all named kscale-reader: lists of the kinds that plans depend on
     (no Secret, no ConfigMap), scales, and the metrics APIs. kubectl create token kscale-reader makes a token of it.

@@ -66,24 +66,25 @@ def command(
     """Which node types, how many of each, at what cost, so that all pods have a place; and how cheap it can be at best.
 
     The node types are those of the groups (-g, within their limits) or of a catalogue. The bound is proven: no nodes
-    for these pods cost less an hour. Every pod of the plan was placed by the exact predicates.
+    for these pods cost less per hour. Every pod of the plan was placed by the exact predicates.
 
     Parameters
     ----------
     pods
-        The pending pods, or all, on new nodes only: as if the cluster were built anew.
+        Pods to plan for. pending: the pending pods; all: all pods, on new nodes only, as if the cluster were built
+        anew.
     ignore_existing
-        Do not use room on nodes that exist: all pods on new nodes.
+        Ignore existing nodes: place all pods on new nodes.
     max_types : K
         Maximum number of different instance types.
     curve
         Also show what 1, 2, 3 and 5 types would cost.
     spot_share
-        Maximum share of the new CPU that is spot.
+        Maximum share of the CPU of new nodes that is on spot nodes.
     limit : RESOURCE=N
-        Maximum on all nodes together, those that exist included: cpu=400, memory=1Ti, nodes=50. Repeatable.
+        Maximum of a resource on all nodes together, existing nodes included: cpu=400, memory=1Ti, nodes=50. Repeatable.
     budget : SECONDS
-        Time limit for bound, plan and exact check, once the files are read.
+        Time limit in seconds for bound, plan and exact check, counted from when the files are read.
     to_groups : FILE
         Write the plan as a groups file (JSON).
     to_nodepool : FILE

@@ -91,13 +91,13 @@ def command(
     """What requests every workload should have, from what its containers used.
 
     The default strategy is the Vertical Pod Autoscaler's recommender, exact to the last digit. A workload without a VPA
-    object is treated as if it had one in mode Off. Pods that are gone are mapped to their workload by the history's
-    workload column, by the labels of Prometheus series (label_app), else by their name.
+    object is treated as if it had one in mode Off. Deleted pods are assigned to their workload by the history's
+    workload column, by the labels of Prometheus series (label_app), or else by their name.
 
     Parameters
     ----------
     namespace
-        Only this namespace, or those like it: 'team-*'. Repeatable.
+        Only workloads of this namespace, or of namespaces that match a pattern such as 'team-*'. Repeatable.
     all_namespaces
         All namespaces (the default).
     kind
@@ -105,7 +105,7 @@ def command(
     selector
         Only workloads with these pod labels.
     setting : NAME=VALUE
-        A setting of the strategy. Repeatable.
+        Setting of the strategy, by its name. Repeatable.
     min_cpu
         Minimum CPU of a pod, in millicores (vpa; default 25).
     min_memory
@@ -117,7 +117,7 @@ def command(
     fail_on : severity=S
         Exit with status 1 if a container has this severity or a worse one.
     effect
-        Also pack the running pods before and after: how many nodes less.
+        Also show how many nodes the running pods need when packed, before and after the change.
     catalogue : NAME|FILE
         With --effect: instance types and their prices.
     groups : FILE

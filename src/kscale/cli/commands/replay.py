@@ -72,9 +72,9 @@ def replay_hpas(
 ) -> Answer:
     """What would HPAs have done on recorded load? Replicas over time, pod-hours, seconds under-provisioned, rescales.
 
-    The plant is stated, not guessed: usage = load / ready pods; a pod is ready --startup after it was made; a metric
-    is --metrics-lag old when it is read. Metrics without a series are left out. With --prometheus-url the load is what
-    queries were, as Prometheus remembers it.
+    The simulated target follows a fixed rule: usage = load / ready pods. A pod is ready --startup after its creation. A
+    metric is --metrics-lag old when it is read. Metrics without a series are left out. With --prometheus-url, the load
+    is the result of queries over the history of Prometheus.
 
     Parameters
     ----------
@@ -82,13 +82,14 @@ def replay_hpas(
         The load of a metric (cpu, CONTAINER/cpu, or its name; default: each HPA's first): .csv, .parquet or
         Prometheus .json; with --prometheus-url a query.
     filename : FILE
-        HPA manifests, compared side by side.
+        Manifest with HPAs. Repeatable; all HPAs are compared.
     until : TIME
-        With --prometheus-url: the end (RFC 3339); default: now.
+        With --prometheus-url: end of the load (RFC 3339). Default: now.
     kind : [METRIC=]total|per-pod|average
         Meaning of a value in the series. (default: total)
     replicas : FILE
-        Series of the recorded replicas: adds the open-loop check.
+        File with a series of the recorded replicas. Adds the share of syncs at which the HPA decides for the recorded
+        replicas.
     value
         Column of the values (default: value); with --bin: a column to add up, or count (the default).
     time
@@ -96,15 +97,15 @@ def replay_hpas(
     unit : s|ms|us|ns
         Unit of times that are numbers.
     bin_ : DURATION
-        Treat rows as events, and use their rate in bins of this width.
+        Width of a bin. If set, rows are events, and the load is their number per second in a bin.
     startup
         Time from the creation of a pod to its readiness.
     metrics_lag
         Age of a metric when it is read.
     request : [RESOURCE=]QUANTITY
-        Request of a pod, for utilization targets.
+        Request of each pod, for utilization targets. Repeatable.
     start
-        Number of replicas at the beginning.
+        Number of replicas at the beginning. Default: the minimum of the HPA, but at least 1.
     period
         Sync period of the controller.
     plot : FILE

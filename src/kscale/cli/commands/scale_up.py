@@ -67,9 +67,9 @@ def command(
 ) -> Answer:
     """Which node groups would grow, for which pods, and what the other pods still wait for.
 
-    One loop of the Cluster Autoscaler as if everything succeeded; with NodePools, Karpenter's rule. Only pods of which
-    the scheduler has said that they are unschedulable count, as upstream does; --bypassed-scheduler-name
-    default-scheduler does not wait for it.
+    One loop of the Cluster Autoscaler as if everything succeeded; with NodePools, Karpenter's rule. Only pods that the
+    scheduler has reported as unschedulable count, as upstream does; with --bypassed-scheduler-name default-scheduler,
+    other pending pods count, too.
 
     Parameters
     ----------
@@ -87,11 +87,12 @@ def command(
     grpc_cert : FILE
         PEM file of the certificates that the gRPC expander's server certificate is checked against.
     per_core : AMOUNT
-        With --expander price: what a core that pods request is worth. Default: as cheap as a node group sells it.
+        With --expander price: price per hour of a requested core. Default: the lowest price of a core among the node
+        groups.
     per_gib : AMOUNT
-        With --expander price: what a GiB of memory is worth. Default: 1/7.5 of a core.
+        With --expander price: price per hour of a requested GiB of memory. Default: 1/7.5 of that of a core.
     all_groups
-        Show every group, and what each says of every shape of pod.
+        Show every node group, and its verdict on each set of equivalent pods.
     balance
         Spread new nodes over similar node groups.
     max_nodes_total
@@ -99,11 +100,11 @@ def command(
     max_nodes_per_scale_up
         Maximum number of nodes added at once; 0 = no limit.
     new_pod_delay : SECONDS
-        Age below which pods do not cause a scale-up.
+        Age in seconds below which pods do not cause a scale-up.
     flags : NAME=VALUE
         Any other flag of the Cluster Autoscaler, e.g. cores-total=0:64, salvo-scale-up. Repeatable.
     max_looks
-        With --flag enable-graceful-degradation: stop after this many looks at pods; the other pods wait.
+        With --flag enable-graceful-degradation: stop after this many checks of pods; the other pods wait.
     bypassed : NAME
         Count pods of this scheduler before the scheduler has tried them. Repeatable.
 

@@ -44,8 +44,8 @@ def serve_expander(
     """Rank the options of a Cluster Autoscaler's scale-ups over gRPC, for upstream's autoscaler or kscale's.
 
     Start the autoscaler with --expander=grpc --grpc-expander-url=HOST:PORT --grpc-expander-cert=FILE. It speaks TLS
-    only. A function takes a request (kscale.effects.RankOptions) and returns the ids of the best groups, best first.
-    Runs until a signal ends it.
+    only. RULE may be a function that takes a request (kscale.effects.RankOptions) and returns the ids of the best
+    groups, best first. Runs until a signal ends it.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def serve_expander(
     key : FILE
         File of the server certificate's private key.
     client_ca : FILE
-        File of the authority that signed the clients' certificates; other clients are refused.
+        File of the certificate authority that signed the clients' certificates; other clients are refused.
     groups_file : FILE
         Node groups with their prices, for least-cost.
     verbosity : LEVEL

@@ -55,10 +55,10 @@ def command(
 ) -> Answer:
     """Runs autoscalers in a simulated cluster, in virtual time: what it costs, how long pods wait, what they did.
 
-    The cluster begins as a dump (-f) or as a live one is now (--context), with what the scenario adds, or as the
-    scenario alone says. The drivers are those of `kscale run`, and their decisions upstream's; the scheduler takes the
-    first node that fits, or the one with the best scores. The same scenario and seed give the same run. Ctrl-C ends it
-    early: what was simulated by then is shown.
+    The cluster starts as a dump (-f) or as the current state of a live cluster (--context), with the objects of the
+    scenario added; without both, as the scenario describes it. The programs are those of `kscale run`, with upstream's
+    decisions. The scheduler takes the first node that fits, or the one with the best scores. The same scenario and seed
+    give the same run. Ctrl-C ends the run early; the simulated part is reported.
 
     Parameters
     ----------
@@ -67,9 +67,10 @@ def command(
     provisioner : NAME
         The program that adds and removes nodes, instead of the scenario's: cluster-autoscaler or karpenter.
     to : DIR
-        Also write the report, the decisions (JSON lines) and timelines (Parquet).
+        Directory to which the report, the decisions (JSON lines) and the timelines (Parquet) are written, too.
     ideal : N
-        Look N times for the cheapest mix of nodes, and split what was paid.
+        Search for the cheapest mix of nodes at N evenly spaced moments, and divide the cost of the machines into its
+        causes. 0: no search.
 
     Raises
     ------

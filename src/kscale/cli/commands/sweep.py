@@ -47,17 +47,17 @@ def command(
     now: str | None = None,
     show: Show,
 ) -> Answer:
-    """What is decided in each of many scenarios, on all cores; Ctrl-C keeps what is done.
+    """What is decided in each of many scenarios, on all cores. Ctrl-C ends the sweep and keeps finished results.
 
     A quoted pattern ('dumps/*.json') for -f is a fleet: every dump is a cluster of its own, in one table.
 
     Parameters
     ----------
     scenarios : [SCENARIOS]
-        Scenarios as kscale whatif takes them.
+        File with the scenarios, as for kscale whatif (YAML or JSON).
     vary : PATH=VALUES
-        flags.expander=price,least-waste; groups.spot.price=0.1..0.4:7; pods.NS/KIND/NAME=x1,x2; pods.*=x1.4.
-        Several: every combination, on top of each scenario.
+        Values to vary: flags.expander=price,least-waste; groups.spot.price=0.1..0.4:7 (seven values);
+        pods.NS/KIND/NAME=x1,x2; pods.*=x1.4. Repeatable: every combination, on top of each scenario.
     expander
         Expander of the baseline; see kscale scale-up.
     jobs : N

@@ -14,10 +14,11 @@ EPILOG = DUMP_HELP
 
 
 def command(*, source: Files, show: Show) -> Answer:
-    """Read everything and decide nothing: what is in a dump, what is damaged in it, and what is odd.
+    """Check the objects of a dump: how many of each kind there are, which cannot be read, and which look wrong.
 
     HPAs, VPAs and ScaledObjects are validated as the API server and the webhooks of the VPA and of KEDA do, misspelled
-    fields included. Status 2 if anything cannot be read or would be refused; -o name then prints what, else the kinds.
+    fields included. Status 2 if an object cannot be read or would be refused; -o name then prints these objects,
+    otherwise the kinds.
     """
     source.check()
     with show.terminal.step(f"reading {source.source_names}"):

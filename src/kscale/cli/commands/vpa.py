@@ -48,13 +48,13 @@ def command(
     namespace
         Only VPAs of this namespace.
     now : TIME
-        Decide at this moment (RFC 3339; default: the newest time read).
+        Time of the decision (RFC 3339). Default: the newest time in the input.
     min_replicas
-        The updater's flag: fewer live pods are left alone.
+        Minimum number of live pods of a workload whose pods are updated (the updater's flag).
     eviction_tolerance
-        The updater's flag: the part that may be missing.
+        Fraction of a workload's replicas that may be evicted at once (the updater's flag).
     pod_update_threshold
-        The updater's flag: smaller changes wait.
+        Minimum relative change of a pod's requests that is worth an update (the updater's flag).
 
     Raises
     ------

@@ -34,8 +34,8 @@ __all__ = [
 
 EPILOG = DUMP_HELP
 SIMULATION_HELP = (
-    "With the question simulate: for how long, load, machines, other autoscalers (kind: Simulation; default: an hour "
-    "of the Cluster Autoscaler)."
+    "With the question simulate: file (kind: Simulation) with the length, the load, the machines and further "
+    "autoscalers. Default: one hour with the Cluster Autoscaler."
 )
 MATTER = ("DaemonSet", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "Namespace")
 
@@ -53,24 +53,25 @@ def command(
     now: str | None = None,
     show: Show,
 ) -> Answer:
-    """What would be decided if things were other than they are: a row for each scenario, beside the baseline.
+    """What would be decided if inputs changed: a row for each scenario, compared with the baseline.
 
     A scenario is a list of edits (groups, flags, pods, lose, requests, prices, scheduler) and a question (scale-up,
-    scale-down, estimate, mix, headroom, rebuild, simulate). What does not depend on an edit is decided once.
+    scale-down, estimate, mix, headroom, rebuild, simulate). A part of the decision that does not depend on an edit is
+    computed once.
 
     Parameters
     ----------
     scenarios : SCENARIOS
-        The scenarios, as YAML or JSON.
+        File with the scenarios, as YAML or JSON (kscale schema scenarios).
     provisioner : NAME
         Program that decides the question scale-up: karpenter (the default with NodePools) or cluster-autoscaler.
     expander
         Expander of the baseline; see kscale scale-up.
     fail_on : CONDITION
-        Exit with status 1 if a scenario meets this condition: cost>+5%, nodes>60, homeless>0, of nodes, cost,
-        bound, pending, homeless, waited; with + or - or % the change from the baseline. Repeatable.
+        Exit with status 1 if a scenario meets this condition, such as cost>+5%, nodes>60 or homeless>0. Values: nodes,
+        cost, bound, pending, homeless, waited. With +, - or %, the change from the baseline counts. Repeatable.
     bound
-        Also prove what the nodes must cost at least, by column generation.
+        Also compute a proven lower bound of the cost, by column generation.
     now : TIME
         The time of the decisions, RFC 3339; default: now.
 

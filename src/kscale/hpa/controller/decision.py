@@ -51,7 +51,17 @@ _LIMIT_FIELDS: Final = {"TooFewReplicas": "minReplicas", "TooManyReplicas": "max
 
 
 class EventText(msgspec.Struct, frozen=True, rename="camel"):
-    """An event that the controller would emit."""
+    """An event that the controller would emit.
+
+    Attributes
+    ----------
+    type : str
+        ``Normal`` or ``Warning``.
+    reason : str
+        Reason of the event.
+    message : str
+        Text of the event.
+    """
 
     type: str
     reason: str
@@ -59,7 +69,21 @@ class EventText(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ConditionText(msgspec.Struct, frozen=True, rename="camel"):
-    """A condition of the new status."""
+    """A condition of the new status of an HPA.
+
+    Attributes
+    ----------
+    type : str
+        ``AbleToScale``, ``ScalingActive`` or ``ScalingLimited``.
+    status : str
+        ``True``, ``False`` or ``Unknown``.
+    reason : str
+        Reason of the condition.
+    message : str
+        Text of the condition.
+    last_transition_time : str or None
+        Time of the last change of ``status`` (RFC 3339). None: unknown.
+    """
 
     type: str
     status: str
@@ -69,12 +93,38 @@ class ConditionText(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class MetricDetail(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """One metric and how its proposal was computed: pods by group (at most 1,000 names each), ratios, branches, or the
-    error.
+    """One metric of an HPA, and how its proposal was computed.
 
-    ``current`` and ``target`` are texts; ``ratio`` is usage over target, ``second_ratio`` the ratio after missing and
-    unready pods were filled in (0: they were not). ``tolerated``: close enough to the target to keep the replicas;
-    ``direction_held``: the replicas are kept because filling in pods reversed the direction.
+    Attributes
+    ----------
+    name : str
+        Name of the metric.
+    type : str
+        Type of the metric source, such as ``Resource``.
+    current : str
+        Current value, as a quantity or in percent. Empty: it could not be computed.
+    target : str
+        Target value, as a quantity or in percent.
+    proposal : int or None
+        Replicas that the metric proposes. None: there is an ``error``.
+    ratio : float or None
+        Usage divided by target. None: it was not computed, or is not finite.
+    second_ratio : float or None
+        The ratio after missing and unready pods were filled in. 0: they were not. None: not finite.
+    tolerated : bool
+        Whether the ratio is close enough to 1 to keep the replicas.
+    direction_held : bool
+        Whether the replicas are kept because filling in pods reversed the direction of the change.
+    path : list of str
+        Branches of the computation, in order.
+    groups : dict of str to list of str
+        Names of the pods by group, such as ``ready``, ``unready``, ``missing`` and ``ignored``; at most 1,000 each.
+    group_counts : dict of str to int
+        Number of pods by group.
+    error : str or None
+        Why there is no proposal. None: there is one.
+    note : str
+        Explanation if ``proposal`` does not follow from ``current`` and ``target``. Empty: it does.
     """
 
     name: str
@@ -91,7 +141,6 @@ class MetricDetail(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     group_counts: dict[str, int] = {}
     error: str | None = None
     note: str = ""
-    """Explanation where ``proposal`` does not follow from ``current`` and ``target``."""
 
     @property
     def filled_in(self) -> bool:
@@ -107,9 +156,45 @@ class MetricDetail(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 class HPADecision(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Decision for one HPA.
 
-    ``desired_replicas``: None if the reconcile ended with ``error``. ``rescales``: whether the replicas change.
-    ``proposal``: replicas that the metrics propose. ``stabilized``: replicas after stabilization. ``limited``: reason
-    of the condition ScalingLimited if it limited the replicas, otherwise empty.
+    Attributes
+    ----------
+    namespace : str
+        Namespace of the HPA.
+    name : str
+        Name of the HPA.
+    target : str
+        Scale target as ``Kind/name``.
+    current_replicas : int or None
+        Current replicas of the target. None: the scale could not be read.
+    desired_replicas : int or None
+        Replicas that the HPA wants. None: the reconcile ended with ``error``.
+    rescales : bool
+        Whether the replicas change.
+    reason : str
+        Upstream's reason for the new size. Empty: none.
+    decided_by : str
+        What determined the replicas: a metric with its value and target, a reason, or the error.
+    held_back_by : str
+        Why the replicas differ from ``proposal``. Empty: they do not.
+    proposal : int or None
+        Replicas that the metrics propose. None: the metrics decide nothing.
+    stabilized : int or None
+        Replicas after stabilization. None: the metrics decide nothing.
+    limited : str
+        Reason of the condition ScalingLimited if it limited the replicas. Empty: it did not.
+    error : str or None
+        Error that ended the reconcile. None: no error.
+    metrics : list of MetricDetail
+        The metrics in the order of the spec.
+    conditions : list of ConditionText
+        Conditions of the new status.
+    events : list of EventText
+        Events that the controller would emit.
+    warnings : list of str
+        Texts on doubtful inputs of the decision.
+    pod_owners : dict of str to int
+        Number of counted pods by owner (``Kind/name``; empty: no owner). Empty unless some of them do not belong to the
+        target.
     """
 
     namespace: str
@@ -129,9 +214,7 @@ class HPADecision(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     conditions: Sequence[ConditionText]
     events: Sequence[EventText]
     warnings: Sequence[str] = ()
-    """Texts on doubtful inputs of the decision."""
     pod_owners: dict[str, int] = {}
-    """Counted pods by owner (``Kind/name``; empty: no owner), if some do not belong to the target."""
 
 
 def describe_target(hpa: HorizontalPodAutoscaler) -> str:

@@ -32,14 +32,32 @@ _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Recommendation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """A past proposal, before stabilization and limits."""
+    """A past proposal, before stabilization and limits.
+
+    Attributes
+    ----------
+    replicas : _Int32
+        Proposed number of replicas.
+    time : _Int64
+        Time of the proposal, in nanoseconds since 1970.
+    """
 
     replicas: _Int32
     time: _Int64
 
 
 class ScaleEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """A past change of the replicas (its absolute value). The slot of an outdated event is reused."""
+    """A past change of the replicas.
+
+    Attributes
+    ----------
+    change : _ReplicaChange
+        Absolute value of the change.
+    time : _Int64
+        Time of the change, in nanoseconds since 1970.
+    outdated : bool
+        Whether the event is older than the longest period of the policies. Its slot may be reused.
+    """
 
     change: _ReplicaChange
     time: _Int64
@@ -47,23 +65,40 @@ class ScaleEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fal
 
 
 class WrittenVersion(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The newest version of the object that this controller has written."""
+    """The newest version of an object that this controller has written.
+
+    Attributes
+    ----------
+    uid : str
+        UID of the object.
+    resource_version : str
+        Resource version that the API server returned.
+    """
 
     uid: str
     resource_version: str
 
 
 class HPAState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, gc=False):
-    """State of one HPA, with histories in slot order.
+    """State of one HPA between two reconciles. Histories are in slot order.
 
-    ``recommendations`` None: never reconciled, so the first reconcile records the current replicas. ``selector`` is the
-    target's selector when pods were last read; None matches no pod. ``registered`` is false after the object was
-    deleted.
-
-    ``scale_up_events``, ``scale_down_events``: past changes of the replicas (upstream's maps ``scaleUpEvents``,
-    ``scaleDownEvents``); one is added only while the HPA has ``behavior``. ``written``: the newest version that this
-    controller wrote, until the watch delivers one that is as new (gate ``StaleControllerConsistencyHPA``); None: there
-    is none to wait for.
+    Attributes
+    ----------
+    recommendations : tuple[Recommendation, ...] or None
+        Past proposals. None: the HPA was never reconciled, so the first reconcile records the current replicas.
+    scale_up_events : tuple[ScaleEvent, ...]
+        Past increases of the replicas (upstream's map ``scaleUpEvents``). One is added only while the HPA has
+        ``behavior``.
+    scale_down_events : tuple[ScaleEvent, ...]
+        Past decreases of the replicas (upstream's map ``scaleDownEvents``). One is added only while the HPA has
+        ``behavior``.
+    selector : str or None
+        Selector of the target when pods were last read. None: it matches no pod.
+    registered : bool
+        Whether the HPA exists. False after the object was deleted.
+    written : WrittenVersion or None
+        The newest version that this controller wrote, until the watch delivers one that is as new (gate
+        ``StaleControllerConsistencyHPA``). None: there is none to wait for.
     """
 
     recommendations: tuple[Recommendation, ...] | None = None
@@ -90,7 +125,13 @@ class HPAState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid
 
 
 class ControllerState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """The states of many HPAs, by ``namespace/name``."""
+    """States of HPAs between two reconciles.
+
+    Attributes
+    ----------
+    hpas : dict of str to HPAState
+        State of each HPA, by ``namespace/name``.
+    """
 
     hpas: Mapping[str, HPAState] = msgspec.field(default_factory=dict)
 

@@ -177,9 +177,22 @@ _OWNERS_SHOWN: Final = 5
 
 
 class PausedScaledObject(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """A ScaledObject that is paused, so that KEDA deletes its HPA ``hpa``.
+    """A ScaledObject that is paused, so that KEDA deletes its HPA.
 
-    ``target`` (``Kind/name``) keeps its size, or KEDA sets it to ``replicas``; ``error``: why KEDA does neither.
+    Attributes
+    ----------
+    namespace : str
+        Namespace of the ScaledObject.
+    name : str
+        Name of the ScaledObject.
+    hpa : str
+        Name of its HPA.
+    target : str
+        Scale target as ``Kind/name``.
+    replicas : int or None
+        Size that KEDA sets. None: the target keeps its size.
+    error : str
+        Why KEDA does neither. Empty: no error.
     """
 
     namespace: str
@@ -191,19 +204,34 @@ class PausedScaledObject(msgspec.Struct, frozen=True, rename="camel", kw_only=Tr
 
 
 class HPAReport(Record, frozen=True):
-    """Decisions for the HPAs of a dump at ``now``.
+    """Decisions for the HPAs of a dump.
 
-    - ``state_mode``: the assumed past: ``settled`` (no past restrains a change), ``fresh`` (the controller has just
-      started) or ``given``. ``now`` is absent if the input contains no time.
-    - ``state``: the next state: of every HPA of the dump, shown or not, and of those of the given state that are not in
-      the dump. ``without_state``: HPAs that are not in the given state, treated as if the controller had just seen
-      them.
-    - ``missing``: missing inputs that matter, as texts. ``unmodelled``: features of an object that are not considered,
-      by its kind and ``namespace/name``, for the shown HPAs (if all are shown, for every ScaledObject too).
-    - ``duplicates``: objects that appeared more than once (kind and ``namespace/name``), shown or not; the last one
-      counts.
-    - ``paused``: paused ScaledObjects, which have no active HPA. ``assumed``: assumptions about a target's scale whose
-      CustomResourceDefinition is not in the input, by the HPA's ``namespace/name``.
+    Attributes
+    ----------
+    now : str or None
+        Time of the decisions (RFC 3339). None: the input contains no time.
+    state_mode : str
+        The assumed past: ``settled`` (no past restrains a change), ``fresh`` (the controller has just started) or
+        ``given`` (a saved state).
+    hpas : list of HPADecision
+        Decision for each HPA.
+    missing : list of str
+        Missing inputs that matter, as texts.
+    unmodelled : dict of str to list of str
+        Features of objects that are not considered, by kind and ``namespace/name``. For the shown HPAs; if all are
+        shown, also for every ScaledObject.
+    duplicates : list of str
+        Objects that appear more than once (kind and ``namespace/name``), shown or not. The last one counts.
+    state : ControllerState
+        The next state of every HPA of the dump, shown or not, and of the HPAs of the given state that are not in the
+        dump.
+    without_state : list of str
+        HPAs that are not in the given state. They are treated as if the controller had just seen them.
+    paused : list of PausedScaledObject
+        Paused ScaledObjects, which have no active HPA.
+    assumed : dict of str to str
+        Assumptions about the scale of a target whose CustomResourceDefinition is not in the input, by
+        ``namespace/name`` of the HPA.
     """
 
     KIND = "HPAReport"

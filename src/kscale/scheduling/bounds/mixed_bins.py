@@ -6,7 +6,8 @@ proposes how many bins of each kind may be enough.
 
 :class:`Generation` solves the linear program over all fillings with those known so far. Its prices tell which filling
 would help. Usually a rounded relaxation finds one in microseconds. If it finds no more, tables and exact searches
-follow; what they do not find is proven not to exist, which gives the bound.
+follow; what they do not find is proven not to exist, which gives the bound. ``prove_least_cost`` in ``pricing.py``
+computes the bound in integers.
 """
 
 from __future__ import annotations

@@ -44,33 +44,67 @@ MEMORY_SEVERITY_STEPS: Final = ((500 << 20, "critical"), (250 << 20, "warning"),
 
 
 class ResourceAdvice(msgspec.Struct, kw_only=True, rename="camel"):
-    """One resource of one container: CPU in millicores, memory in bytes; None = not set, no advice."""
+    """One resource of one container: CPU in milli-cores, memory in bytes.
+
+    Attributes
+    ----------
+    request : int or None
+        Request of the first live pod, or else of the pod template. None: not set.
+    requests : list of int or None
+        Distinct requests of the live pods, or else of the pod template: null (not set) first, then ascending.
+    requested : int
+        Sum of the requests of all live pods. A pod without a request counts as 0.
+    limit : int or None
+        Limit of the first live pod, or else of the pod template. None: not set.
+    target : int or None
+        Advised request. None: no advice.
+    target_limit : int or None
+        Advised limit. None: no advice.
+    lower_bound : int or None
+        Lower bound of the recommendation. None: no advice, or the strategy has no bounds.
+    upper_bound : int or None
+        Upper bound of the recommendation. None: no advice, or the strategy has no bounds.
+    uncapped_target : int or None
+        The target before policies; only of upstream's recommender. None: unknown.
+    minimum : int or None
+        The container's share of the minimum of a pod; only of upstream's recommender. None: no advice.
+    compare : int or None
+        The target in the status of the dump's own VPA. None: none.
+    severity : str
+        How far the requests are from the target: ``unknown`` (no advice), ``good``, ``ok``, ``warning`` or
+        ``critical``.
+    """
 
     request: int | None = None
-    """Request of the first live pod, else of the template."""
     requests: list[int | None] = []
-    """Distinct requests of the live pods (else of the template): None first, then ascending."""
     requested: int = 0
-    """Sum of the requests of all live pods."""
     limit: int | None = None
     target: int | None = None
     target_limit: int | None = None
     lower_bound: int | None = None
     upper_bound: int | None = None
     uncapped_target: int | None = None
-    """The target before policies: only of upstream's recommender."""
     minimum: int | None = None
-    """The container's share of the minimum of a pod: only of upstream's recommender."""
     compare: int | None = None
-    """The target in the status of the dump's own VPA."""
     severity: str = "unknown"
 
 
 class PatchAmounts(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
-    """Amounts that a patch of the workload sets, in millicores and bytes; None for unchanged amounts.
+    """Amounts that a patch of the workload sets. None: unchanged.
 
     A request is the target, at most the limit if the VPA controls requests only. Otherwise the limit is the one that
     the strategy advises, or it is scaled in proportion to the request as upstream does.
+
+    Attributes
+    ----------
+    cpu_request : int or None
+        CPU request, in milli-cores.
+    cpu_limit : int or None
+        CPU limit, in milli-cores.
+    memory_request : int or None
+        Memory request, in bytes.
+    memory_limit : int or None
+        Memory limit, in bytes.
     """
 
     cpu_request: int | None = None
@@ -80,14 +114,43 @@ class PatchAmounts(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
 
 
 class ContainerAdvice(msgspec.Struct, kw_only=True, rename="camel"):
-    """One container of a workload."""
+    """One container of a workload.
+
+    Attributes
+    ----------
+    namespace : str
+        Namespace of the workload.
+    workload : str
+        The workload as ``Kind/name``.
+    api_version : str
+        API version of the workload.
+    container : str
+        Name of the container.
+    vpa : str
+        Name of the VPA that recommends, or of the implied one.
+    implied : bool
+        Whether there is no such VPA in the input, and one was assumed.
+    pods : int
+        Number of live pods with this container.
+    samples : int
+        Number of CPU samples.
+    cpu : ResourceAdvice
+        CPU, in milli-cores.
+    memory : ResourceAdvice
+        Memory, in bytes.
+    severity : str
+        The worse severity of both resources.
+    info : list of str
+        Notes such as ``no data``, ``old data``, ``OOM`` or ``CPU capped``.
+    patch : PatchAmounts
+        Amounts that a patch of the workload sets.
+    """
 
     namespace: str
     workload: str
     api_version: str
     container: str
     vpa: str
-    """The VPA that recommends, or the name of the implied one."""
     implied: bool
     pods: int
     samples: int
@@ -99,10 +162,22 @@ class ContainerAdvice(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class PackedPools(msgspec.Struct, kw_only=True, rename="camel"):
-    """The cheapest mix found of the cluster's own pools for all running pods, as if it were built anew.
+    """The cheapest mix found of the cluster's own node groups for all running pods, as if the cluster were built anew.
 
-    ``cost`` of an hour, ``bound``: no mix costs less (None: not for the same pods); ``nodes`` by pool;
-    ``unschedulableCount`` pods fit on none of them. ``millicores``, ``bytes``: what all the pods request.
+    Attributes
+    ----------
+    cost : float
+        Price of the nodes per hour.
+    bound : float or None
+        Lower bound: no mix costs less per hour. None: the bound does not cover the same pods.
+    nodes : dict of str to int
+        Number of nodes by node group.
+    unschedulable_count : int
+        Number of pods that fit on none of the node groups.
+    millicores : int
+        CPU requests of all pods, in milli-cores.
+    bytes : int
+        Memory requests of all pods, in bytes.
     """
 
     cost: float
@@ -114,11 +189,27 @@ class PackedPools(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class Effect(msgspec.Struct, kw_only=True, rename="camel"):
-    """Number of nodes like ``node`` that the running pods would need when packed, before and after.
+    """Number of nodes of one shape that the running pods would need when packed, before and after the change of
+    requests.
 
-    ``homeless``: pods that fit on no empty node of that shape; ``no_longer_fit`` names those that did before.
-    ``node_price`` of one hour, in the currency of its source; ``saved_per_hour`` is negative if it costs more.
-    ``pools_before``, ``pools_after``: on the cluster's own pools, if all of these have a price.
+    Attributes
+    ----------
+    node : str
+        Name of the node whose shape counts. Empty: there is no node.
+    pods : int
+        Number of pods.
+    nodes_before, nodes_after : int
+        Number of nodes.
+    homeless_before, homeless_after : int
+        Number of pods that fit on no empty node of that shape.
+    no_longer_fit : list of str
+        Pods that fit before, but not after, as ``namespace/name``.
+    node_price : float or None
+        Price of such a node per hour, in the currency of its source. None: unknown.
+    saved_per_hour : float or None
+        Decrease of the price of the nodes per hour; negative if it increases. None: the price is unknown.
+    pools_before, pools_after : PackedPools or None
+        The cheapest mix of the cluster's own node groups. None: some of them have no price.
     """
 
     node: str = ""
@@ -135,14 +226,36 @@ class Effect(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class RecommendationReport(Record, frozen=True):
-    """Recommended requests per workload and container, and the total change.
+    """Recommended requests of containers, and the total change.
 
-    - ``strategy``: name of the strategy; ``vpa`` is upstream's recommender.
-    - ``containers``: those of the selected workloads, by namespace, kind and name of these; with and without advice.
-    - ``requested_millicores``, ``requested_bytes``: total requests of their live pods; a container without a request
-      counts as 0. ``change_millicores``, ``change_bytes``: change of these sums; negative: less is requested.
-    - ``notes``: texts on possible problems: selected objects that do not exist, doubtful times, targets that cannot be
-      resolved, what upstream logs.
+    Attributes
+    ----------
+    strategy : str
+        Name of the strategy; ``vpa`` is upstream's recommender.
+    now : str or None
+        Time of the recommendation (RFC 3339): that of the last sample unless another was requested. None: there are no
+        samples.
+    containers : list of ContainerAdvice
+        Containers of the selected workloads, by namespace, kind and name of the workload, with and without advice.
+    requested_millicores : int
+        CPU requests of their live pods, in milli-cores. A container without a request counts as 0.
+    requested_bytes : int
+        Memory requests of their live pods, in bytes. A container without a request counts as 0.
+    change_millicores : int
+        Change of ``requested_millicores``; negative: less is requested. Containers without advice count as unchanged.
+    change_bytes : int
+        Change of ``requested_bytes``; negative: less is requested. Containers without advice count as unchanged.
+    counts : dict of str to int
+        Number of samples and pods by what happened to them.
+    notes : list of str
+        Texts on possible problems: selected objects that do not exist, doubtful times, targets that cannot be resolved,
+        what upstream logs.
+    quality : str
+        Quality of service of requests and limits: ``guaranteed`` or ``burstable``. Empty: not requested.
+    effect : Effect or None
+        Effect on the number of nodes. None: not requested.
+    method : dict of str to str
+        Method by which the strategy computes the target, by resource.
     """
 
     KIND: ClassVar[str] = "RecommendationReport"
@@ -150,22 +263,16 @@ class RecommendationReport(Record, frozen=True):
 
     strategy: str
     now: str | None
-    """Time of the recommendation: that of the last sample unless it was passed; None if there are no samples."""
     containers: list[ContainerAdvice]
     requested_millicores: int
     requested_bytes: int
     change_millicores: int
-    """Change of the requests of all live pods; containers without advice count as unchanged."""
     change_bytes: int
     counts: dict[str, int]
-    """Numbers of samples and pods by what happened to them."""
     notes: list[str]
     quality: str = ""
-    """Quality of service of requests and limits, if requested: one of :data:`QUALITIES`."""
     effect: Effect | None = None
-    """Effect on the number of nodes, if requested."""
     method: dict[str, str] = msgspec.field(default_factory=dict)
-    """Method by which the strategy computes the target of each resource."""
 
     def explain(self, name: str) -> str:
         """Return what gave the targets of a workload's containers, in one line: percentile, minimum, policy, bounds.

@@ -187,10 +187,21 @@ class ChosenPod(msgspec.Struct, kw_only=True, frozen=True):
 class UnchangedPod(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """A pod of a VPA that a loop left as it is, and why.
 
-    ``reason`` is one of ``Mode``, ``Namespace``, ``FeatureGate``, ``StartupBoost``, ``Controller``, ``TooFewReplicas``,
-    ``Pending``, ``NoRecommendation``, ``Capping``, ``Resizing``, ``Infeasible``, ``InRange``, ``Lifetime``,
-    ``EvictionRequirements``, ``Budget``, ``RateLimit`` and ``Refused`` (by the API server, such as for a disruption
-    budget); ``message`` has the numbers.
+    Attributes
+    ----------
+    namespace : str
+        Namespace of the pod.
+    pod : str
+        Name of the pod.
+    vpa : str
+        Name of the VPA.
+    reason : str
+        ``Mode``, ``Namespace``, ``FeatureGate``, ``StartupBoost``, ``Controller``, ``TooFewReplicas``, ``Pending``,
+        ``NoRecommendation``, ``Capping``, ``Resizing``, ``Infeasible``, ``InRange``, ``Lifetime``,
+        ``EvictionRequirements``, ``Budget``, ``RateLimit`` or ``Refused`` (by the API server, such as for a disruption
+        budget).
+    message : str
+        Explanation with the numbers.
     """
 
     namespace: str

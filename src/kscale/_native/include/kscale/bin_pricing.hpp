@@ -5,9 +5,9 @@
 
 namespace kscale {
 
-// Classes of items and kinds of bins: what one item of class k takes of each resource, what a bin of kind t has.
-// `most[t, k]`: how many items of class k one bin of kind t holds by itself (0 = they do not go together at all).
-// `count[k]`: how many items there are. A bin takes at most min(most[t, k], count[k]) of class k.
+// Classes of items and kinds of bins: the demand of one item of class k and the capacity of a bin of kind t, by
+// resource. `most[t, k]`: how many items of class k one bin of kind t holds alone (0 = none). `count[k]`: number of
+// items. A bin holds at most min(most[t, k], count[k]) items of class k.
 struct BinKinds {
   std::ptrdiff_t n_items = 0;
   std::ptrdiff_t n_kinds = 0;
@@ -18,16 +18,16 @@ struct BinKinds {
   const std::int64_t* capacity = nullptr;  // [n_kinds, n_resources], >= 0
 };
 
-// The linear relaxation of the most valuable filling of one bin of each kind, and a filling rounded from it.
-//
-// `upper[t]`: the relaxation's value (floating point: a hint, no proof). `weight[t, r]`: its dual, what a unit of the
-// resource is worth. Where `upper[t]` is more than `wanted[t]`: `filling[t, k]` is feasible and worth `worth[t]`, else 0.
-// `swaps`: how often an item is exchanged for a better one. Bins are independent: `threads` changes the time only.
+// Computes the linear relaxation of the most valuable filling of one bin of each kind, and a filling rounded from it.
+// `upper[t]`: value of the relaxation (in floating point: a hint, not a proof). `weight[t, r]`: its dual, the value of
+// a unit of the resource. Where `upper[t]` exceeds `wanted[t]`, `filling[t, k]` is feasible and worth `worth[t]`;
+// otherwise it is 0. `swaps`: maximum number of exchanges of an item for a better one. Bins are independent: `threads`
+// changes only the time.
 void price_bins(const BinKinds& bins, const double* value, const double* wanted, int swaps, std::ptrdiff_t threads,
                 double* upper, double* weight, double* worth, std::int32_t* filling);
 
-// Fillings that hold at least one item of a class: `filling[i, k]` of a bin of kind `kind[i]` with class `item[i]` in it,
-// made as `price_bins` makes its own. Where the two do not go together it is 0.
+// Computes fillings with at least one item of a given class: `filling[i, k]` of a bin of kind `kind[i]` with class
+// `item[i]` in it, computed as in `price_bins`. It is 0 if the item does not fit the bin.
 void fill_around(const BinKinds& bins, const double* value, std::ptrdiff_t n, const std::int32_t* kind,
                  const std::int32_t* item, int swaps, std::ptrdiff_t threads, std::int32_t* filling);
 

@@ -2,7 +2,7 @@
 
 namespace kscale {
 
-// How this binary was made, and the CPU level that the dispatched loops run at.
+// How this binary was built, and the CPU level of the dispatched loops.
 struct BuildInfo {
   const char* compiler;
   const char* standard;

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-// Checks of whole columns for the bindings, whose own loops the compiler hardly optimizes.
+// Checks of whole columns for the bindings. The compiler hardly optimizes loops that Cython generates.
 namespace kscale {
 
 // The position of the first value that is below `low`, or is `high` or more; `n` without such a value.

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstdint>
 
-// Decimal numbers in text to the nearest double, without the C library: its own depend on the locale, and
-// std::from_chars on a recent libstdc++.
+// Converts decimal numbers in text to the nearest double without the C library: its functions depend on the locale, and
+// std::from_chars requires a recent libstdc++.
 
 namespace kscale {
 
@@ -16,13 +16,13 @@ inline double quotient_by_power_of_ten(std::uint64_t m, int k) noexcept {
   for (int i = 0; i < k; ++i) fives *= 5;
   const int zeros = std::countl_zero(m);
   const Wide numerator = static_cast<Wide>(m << zeros) << 63;
-  Wide quotient = numerator / fives;  // has 64 bits or more, so that the lowest may hold whether there is a rest
+  Wide quotient = numerator / fives;  // has 64 bits or more, so the lowest bit can hold whether there is a remainder
   if (quotient * fives != numerator) quotient |= 1;
   return std::ldexp(static_cast<double>(quotient), -(63 + zeros + k));
 }
 
-// Reads [-]digits[.digits][e[+-]digits] at p, which moves behind it. False where it is written in another way or does
-// not fit: more than 19 digits that count, or powers of ten beyond what is exact here.
+// Reads [-]digits[.digits][e[+-]digits] at p and moves p behind it. Returns false for other syntax and for numbers that
+// do not fit: more than 19 significant digits, or powers of ten beyond the exact ones.
 inline bool decimal(const char*& p, const char* end, double& out) noexcept {
   const auto is_digit = [&](const char* at) { return at < end && static_cast<unsigned char>(*at - '0') < 10; };
   const char* at = p;

@@ -5,8 +5,8 @@
 //   KSCALE_CLONED void add(const double* x, std::ptrdiff_t n, double* out) noexcept { ... }
 //   at_cpu_level<add>(x, n, out);
 //
-// Code that such a loop calls must be inlined to be compiled so too. Elsewhere than on x86-64 Linux, and with compilers
-// that do not know the levels, everything is compiled once.
+// Functions that such a loop calls must be inlined to be compiled for the level. On other platforms than x86-64 Linux,
+// and with compilers that do not know the levels, everything is compiled once.
 #if !defined(KSCALE_NO_CLONES) && defined(__x86_64__) && defined(__linux__) && \
     (defined(__clang__) ? __clang_major__ >= 18 : __GNUC__ >= 12)
 #define KSCALE_CLONED [[gnu::always_inline]] inline
@@ -20,7 +20,7 @@ namespace kscale {
 
 enum class CpuLevel : unsigned char { kDefault, kV3, kV4 };
 
-// What the processor can do, but no more than the environment variable KSCALE_CPU_LEVEL says.
+// The level of the processor, limited by the environment variable KSCALE_CPU_LEVEL.
 extern const CpuLevel cpu_level;
 
 // "default", "x86-64-v3", "x86-64-v4".
@@ -42,7 +42,7 @@ template <auto Loop, class... Args>
 }  // namespace clones
 #endif
 
-// Loop(args...) as compiled for the level.
+// Calls Loop(args...) as compiled for the level.
 template <auto Loop, class... Args>
 auto at_cpu_level(Args... args) noexcept {
 #if KSCALE_HAS_CLONES

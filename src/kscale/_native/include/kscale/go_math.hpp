@@ -6,8 +6,8 @@
 #include <limits>
 
 // math.Log, math.Pow, math.Exp2 and float-to-int conversion as Go computes them on amd64. They differ from the C
-// library in the last bits, and bucket bounds and decay factors of histograms are made of them. The algorithms are
-// those of FreeBSD's msun (e_log.c, e_exp.c), evaluated in the order that Go evaluates them, without fused multiply-add.
+// library in the last bits, and bucket bounds and decay factors of histograms depend on them. The algorithms are those
+// of FreeBSD's msun (e_log.c, e_exp.c), in Go's order of evaluation, without fused multiply-add.
 
 namespace kscale::go {
 

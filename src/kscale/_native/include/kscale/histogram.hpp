@@ -16,10 +16,10 @@ namespace kscale::histogram {
 
 using Time = std::int64_t;  // nanoseconds since 1970
 inline constexpr Time kUnset = std::numeric_limits<Time>::min();  // Go's zero time, the year 1
-// Times and durations stay this far from the ends of int64, so that windows and references cannot wrap.
+// Minimum distance of times and durations from the ends of int64, so that windows and references cannot overflow.
 inline constexpr Time kFarthest = Time{1} << 62;
 
-// Where bucket boundaries lie. `starts` has one entry a bucket.
+// The boundaries of buckets. `starts` has one entry per bucket.
 class Buckets {
  public:
   static Buckets linear(double max_value, double bucket_size, double epsilon);
@@ -30,7 +30,7 @@ class Buckets {
   double epsilon() const noexcept { return epsilon_; }
   // As upstream computes it; infinities and NaN give a number outside [0, size).
   std::int64_t find_exact(double value) const noexcept;
-  // The same by table. One logarithm is dearer than everything else that a sample costs.
+  // The same result from a table. One logarithm costs more than everything else for a sample.
   std::int64_t find(double value) const noexcept {
     if (!cells.empty() && value >= table_low && value < table_high) {
       const std::uint64_t cell = (std::bit_cast<std::uint64_t>(value) >> kCellShift) - first_cell;
@@ -45,16 +45,16 @@ class Buckets {
   void find_all(const double* values, std::ptrdiff_t n, std::int64_t* out) const noexcept;
 
   std::vector<double> starts;
-  // thousandths[k]: the bucket of k / 1000, for the amounts (in millicores) that nearly all samples have. Empty where a
-  // bucket's number does not fit.
+  // thousandths[k]: the bucket of k / 1000, for the amounts (in millicores) of nearly all samples. Empty if a bucket
+  // number does not fit.
   std::vector<std::uint16_t> thousandths;
 
  private:
-  // Sixty-four cells to a power of two: narrower than any bucket of a ratio >= 1.02, so a cell holds one boundary at most.
+  // 64 cells per power of two: narrower than any bucket of a ratio >= 1.02, so a cell contains at most one boundary.
   static constexpr int kCellShift = 46;
   struct Cell {
     double sure_below;  // values below are in `bucket`
-    double sure_from;   // values from here on are in `bucket` + 1; between the two: ask find_exact
+    double sure_from;   // values from here on are in `bucket` + 1; in between, find_exact decides
     std::int64_t bucket;
   };
   void build_table();
@@ -133,7 +133,7 @@ inline Time round_time(Time t, std::int64_t unit) noexcept {
   return static_cast<std::uint64_t>(r) * 2 < static_cast<std::uint64_t>(unit) ? t - r : t + (unit - r);
 }
 
-// time.Time.Sub, which saturates. The year 1 is further away than any difference of times reaches.
+// time.Time.Sub, which saturates. No difference of times reaches back to the year 1.
 inline std::int64_t difference(Time a, Time b) noexcept {
   if (a == b) return 0;
   if (a == kUnset) return std::numeric_limits<std::int64_t>::min();
@@ -172,8 +172,8 @@ inline double factor(const Bank& bank, std::ptrdiff_t r, Time t) noexcept {
 // The value that the share p of the weight does not exceed: the upper edge of its bucket.
 double percentile(const Bank& bank, std::ptrdiff_t r, double p) noexcept;
 
-// Adds row s of `from` to row r of `into`. Where the references differ, the older of the two is shifted - also when
-// that is the row merged from.
+// Adds row s of `from` to row r of `into`. If the references differ, the older one is shifted, even if it is that of
+// row s.
 void merge(const Bank& into, std::ptrdiff_t r, const Bank& from, std::ptrdiff_t s) noexcept;
 
 void save(const Bank& bank, std::ptrdiff_t r, std::uint32_t* out) noexcept;

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <limits>
 
-// Go's number conversions as they come out on amd64. Go leaves a float that does not fit its integer type
-// undefined; upstream's recorded decisions hold what that CPU does, so this is the one place that says it.
+// Go's number conversions with their results on amd64. Go leaves the conversion of a float that does not fit its
+// integer type undefined; upstream's recorded decisions contain the results of this CPU. They are defined only here.
 namespace kscale {
 
 inline constexpr std::int64_t kInt64Min = std::numeric_limits<std::int64_t>::min();
@@ -28,7 +28,7 @@ inline std::int32_t low32(std::int64_t x) noexcept { return static_cast<std::int
 
 // a / b toward zero; the one quotient that does not fit wraps. b must not be 0.
 inline std::int64_t quotient(std::int64_t a, std::int64_t b) noexcept {
-  // Several times cheaper on CPUs that divide 64 bits in microcode, and most amounts are this small.
+  // Several times faster on CPUs that divide 64 bits in microcode; most amounts are small enough.
   if ((static_cast<std::uint64_t>(a | b) >> 32) == 0) return static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b);
   return b == -1 ? static_cast<std::int64_t>(0 - static_cast<std::uint64_t>(a)) : a / b;
 }

@@ -46,8 +46,8 @@ void parallel_for(std::ptrdiff_t n, std::ptrdiff_t n_threads, Work work) {
   work(std::ptrdiff_t{0}, std::min(step, n));
 }
 
-// Call make() once in each of at most `n_threads` threads, and what it made with 0, 1, ... n - 1, each once and in any
-// thread. What one throws is thrown again once all have ended.
+// Calls make() once in each of at most `n_threads` threads, and its result with 0, 1, ... n - 1, each once and in any
+// thread. An exception is thrown again after all threads have ended.
 template <class Make>
 void parallel_each(std::ptrdiff_t n, std::ptrdiff_t n_threads, Make make) {
   std::atomic<std::ptrdiff_t> next{0};

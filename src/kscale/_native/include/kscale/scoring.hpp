@@ -13,8 +13,8 @@ namespace kscale {
 using ScoreRow = std::int32_t (*)(const std::int64_t* request, const std::int64_t* free, std::int64_t n_nodes,
                                   std::int64_t n_columns, double* scores);
 
-// scores[p * n_nodes + n]; `request` is [n_pods][n_columns], `free` [n_nodes][n_columns].
-// Returns the lowest pod for which the scorer failed, or n_pods.
+// Sets scores[p * n_nodes + n]; `request` is [n_pods][n_columns], `free` [n_nodes][n_columns]. Returns the lowest pod
+// for which the scorer failed, or n_pods.
 inline std::ptrdiff_t score_all(const std::int64_t* request, std::ptrdiff_t n_pods, const std::int64_t* free,
                                 std::ptrdiff_t n_nodes, std::ptrdiff_t n_columns, ScoreRow score, double* scores,
                                 std::ptrdiff_t n_threads) {

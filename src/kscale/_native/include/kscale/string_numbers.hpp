@@ -10,7 +10,7 @@
 
 namespace kscale {
 
-// Numbers for different strings, in order of first appearance.
+// Assigns numbers to different strings, in order of first appearance.
 class StringNumbers {
  public:
   std::size_t count() const { return texts_.size(); }
@@ -57,7 +57,7 @@ class StringNumbers {
     }
   }
 
-  std::vector<Slot> slots_;  // a power of two of them
+  std::vector<Slot> slots_;  // size: a power of two
   std::deque<std::string> texts_;
 };
 

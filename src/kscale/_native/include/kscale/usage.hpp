@@ -5,8 +5,8 @@
 
 #include "kscale/histogram.hpp"
 
-// From usage samples to histograms, for many containers at once.
-// (upstream: vertical-pod-autoscaler/pkg/recommender/model)
+// From usage samples to histograms, for many containers at once (upstream:
+// vertical-pod-autoscaler/pkg/recommender/model).
 
 namespace kscale::usage {
 
@@ -18,7 +18,7 @@ inline constexpr double kMaxAmount = 1e14;
 inline constexpr double kCpuWeight = 0.1;
 inline constexpr double kMemoryWeight = 1.0;
 
-// ResourceAmountFromFloat: cut off, not rounded.
+// ResourceAmountFromFloat: truncated, not rounded.
 inline std::int64_t amount(double x) noexcept {
   if (x > kMaxAmount) return 100000000000000LL;
   if (x < 0) return 0;
@@ -29,11 +29,11 @@ inline std::int64_t scale_amount(std::int64_t a, double f) noexcept { return amo
 // out[i] = table[index[i]]. -1: no entry was negative; -2: one was; else the first index out of range.
 std::ptrdiff_t look_up(const std::int32_t* table, std::ptrdiff_t size, const std::int32_t* index, std::ptrdiff_t n,
                        std::int32_t* out) noexcept;
-// Whether no series goes back in time. latest[series] comes in as kUnset.
+// Returns whether the times of every series ascend. latest[series] must be kUnset before.
 bool in_order(const std::int32_t* series, const Time* time, std::ptrdiff_t n, Time* latest) noexcept;
 
 struct Containers {
-  const std::int32_t* aggregate;  // the row that this container's samples go to
+  const std::int32_t* aggregate;  // the row to which this container's samples belong
   Time* last_cpu;
   Time* last_memory;
   Time* window_end;
@@ -52,13 +52,13 @@ struct Aggregates {
 
 enum Status : std::uint8_t { kAccepted = 0, kDiscarded = 1, kTooOld = 2 };
 
-// Samples in arrival order. Threads share them out by aggregate, so the result does not depend on their number.
+// Adds samples in arrival order. Threads divide them by aggregate, so the result does not depend on their number.
 void add_cpu(const Bank& bank, const Containers& containers, const Aggregates& aggregates, std::ptrdiff_t n,
              const std::int32_t* container, const Time* time, const std::int64_t* millicores, std::uint8_t* status,
              std::ptrdiff_t threads);
 
-// The same for memory; where is_oom is set, `bytes` is the memory that the killed container had asked for, and `taken`
-// (unless null) gets what that counts as.
+// The same for memory. Where is_oom is set, `bytes` is the memory request of the killed container, and `taken` (unless
+// null) receives the amount that it counts as.
 void add_memory(const Bank& bank, const Containers& containers, const Aggregates& aggregates, std::ptrdiff_t n,
                 const std::int32_t* container, const Time* time, const std::int64_t* bytes, const std::uint8_t* is_oom,
                 std::uint8_t* status, std::int64_t* taken, std::ptrdiff_t threads);
@@ -67,15 +67,15 @@ void add_memory(const Bank& bank, const Containers& containers, const Aggregates
 struct Fed {
   std::int64_t missing = 0;   // NaN
   std::int64_t infinite = 0;
-  std::int64_t negative = 0;  // taken in as 0
-  std::int64_t late = 0;      // after `now`, taken in
-  std::int64_t refused = 0;   // doubled or out of order
-  std::int64_t behind = 0;    // of the refused: older than what their container has
+  std::int64_t negative = 0;  // added as 0
+  std::int64_t late = 0;      // after `now`, but added
+  std::int64_t refused = 0;   // duplicates, or out of order
+  std::int64_t behind = 0;    // of the refused: older than the last sample of their container
   Time newest = histogram::kUnset;
 };
 
-// A batch of recorded usage: value[i] cores or bytes of series[i] at time[i]. slot[s] is the container of a series,
-// kUnplaced if it belongs nowhere and kUnasked if nobody wants to know.
+// A batch of recorded usage: value[i] cores or bytes of series[i] at time[i]. slot[s] is the container of a series:
+// kUnplaced if it belongs to none, kUnasked if it is not needed.
 struct Batch {
   std::ptrdiff_t rows;
   const std::int32_t* series;
@@ -83,8 +83,8 @@ struct Batch {
   const double* value;
   std::ptrdiff_t n_series;
   const std::int32_t* slot;
-  Time now;              // later samples are counted; the largest number: none
-  std::int64_t* finite;  // [n_series], gains the values that are numbers
+  Time now;              // later samples are counted; maximum: none
+  std::int64_t* finite;  // [n_series], incremented by the number of numeric values
 };
 inline constexpr std::int32_t kUnplaced = -1, kUnasked = -2;
 
@@ -102,32 +102,32 @@ struct RowsOut {
   double* memory;
 };
 
-// How often rows are of another series than those before them.
+// How often the series changes from row to row.
 std::ptrdiff_t changes(const std::int32_t* series, std::ptrdiff_t n) noexcept;
 
-// The rows of a batch by their aggregates, those of one in their order, without those that nobody asked for: how many.
-// Feeding them gives what feeding the batch gives, and goes from histogram to histogram once. The aggregates of each of
-// `parts` threads stand together.
+// Sorts the rows of a batch by aggregate, in their order within one, without rows that are not needed, and returns
+// their number. Adding them gives the result of adding the batch, and visits each histogram once. The aggregates of
+// each of `parts` threads are consecutive.
 std::ptrdiff_t arrange(const Containers& containers, std::ptrdiff_t n_aggregates, std::ptrdiff_t rows, const RowsIn& in,
                        std::ptrdiff_t n_series, const std::int32_t* slot, const RowsOut& out, std::ptrdiff_t parts);
 
-// Takes in the rows of a batch in their order, with the result of add_cpu and add_memory on the same samples.
+// Adds the rows of a batch in their order, with the result of add_cpu and add_memory for the same samples.
 Fed feed_cpu(const Bank& bank, const Containers& containers, const Aggregates& aggregates, const Batch& batch,
              std::ptrdiff_t threads);
 Fed feed_memory(const Bank& bank, const Containers& containers, const Aggregates& aggregates, const Batch& batch,
                 std::ptrdiff_t threads);
 
-// CPU samples of many containers at the same, increasing times: millicores[container, time], negative = no sample.
-// Group g, rows group_start[g] .. group_start[g+1] of `container`, feeds one aggregate, each time's samples in row order.
-// discarded[row] counts samples that are not newer than the container's last one.
+// CPU samples of many containers at the same ascending times: millicores[container, time], negative = no sample. Group
+// g, rows group_start[g] .. group_start[g+1] of `container`, belongs to one aggregate, with the samples of each time in
+// row order. discarded[row] counts samples that are not newer than the container's last one.
 void add_cpu_grid(const Bank& bank, const Containers& containers, const Aggregates& aggregates, std::ptrdiff_t n_groups,
                   const std::int64_t* group_start, const std::int32_t* container, std::ptrdiff_t n_times,
                   const Time* time, const std::int32_t* millicores, std::int64_t* discarded, std::ptrdiff_t threads);
 
-// The first sample whose container is out of range or has no aggregate; -1: there is none.
+// Returns the first sample whose container is out of range or has no aggregate; -1: there is none.
 std::ptrdiff_t first_stranger(const Containers& containers, std::ptrdiff_t n_containers, std::ptrdiff_t n,
                               const std::int32_t* container) noexcept;
-// Whether all times keep away from the ends of int64 (histogram::kFarthest).
+// Returns whether all times have the distance histogram::kFarthest from the ends of int64.
 bool all_near(const Time* time, std::ptrdiff_t n) noexcept;
 
 }  // namespace kscale::usage

@@ -13,12 +13,12 @@
 #include "kscale/usage.hpp"
 #include "kscale/usage_owners.hpp"
 
-// From rows of recorded usage to samples: amounts, what is left out, and who takes in what.
+// From rows of recorded usage to samples: amounts, rows that are left out, and the thread of each series.
 
 namespace kscale::usage {
 namespace {
 
-// out[i] = amount(value[i] * unit); false if some value is not a plain number from 0 on.
+// Sets out[i] = amount(value[i] * unit); false if some value is not a finite number from 0 on.
 KSCALE_CLONED bool plain_amounts(const double* value, std::ptrdiff_t n, double unit, std::int64_t* out) noexcept {
   std::int64_t bad = 0;
   for (std::ptrdiff_t i = 0; i < n; ++i) {
@@ -42,7 +42,7 @@ KSCALE_CLONED std::int64_t later_than(const Time* time, std::ptrdiff_t n, Time n
   return count;
 }
 
-// Rows of one series, at most kMost, without those that hold no number.
+// Rows of one series, at most kMost, without rows without a number.
 struct Rows {
   static constexpr std::ptrdiff_t kMost = 1024;
   std::array<std::int64_t, kMost> amount;
@@ -50,7 +50,7 @@ struct Rows {
   std::array<std::uint8_t, kMost> status;
   const Time* time = nullptr;
 
-  // How many are left.
+  // Number of rows that remain.
   std::ptrdiff_t read(const double* value, const Time* given, std::ptrdiff_t n, double unit, bool placed,
                       Fed& fed) noexcept {
     time = given;
@@ -72,7 +72,7 @@ struct Rows {
   }
 };
 
-// Who takes in the rows of each series: a thread, all of them the first one, or nobody.
+// The thread of each series: one, all of them (the first one adds the rows), or none.
 class Takers {
  public:
   static constexpr std::uint8_t kOutside = 254, kNobody = 255;
@@ -92,7 +92,7 @@ class Takers {
   std::vector<std::uint8_t> of_;
 };
 
-// One thread's way through a batch. `Samples` takes in amounts of one container after the other.
+// The work of one thread on a batch. `Samples` adds the amounts of one container after the other.
 template <class Samples>
 class Feeder {
  public:
@@ -119,7 +119,7 @@ class Feeder {
   }
 
  private:
-  // Rows that all hold plain numbers: their amounts are found together.
+  // Rows that are all numbers from 0 on: their amounts are computed together.
   bool plain(std::ptrdiff_t i, std::ptrdiff_t end) noexcept {
     if (!at_cpu_level<plain_amounts>(batch_.value + i, end - i, unit_, rows_.amount.data())) return false;
     look_at(batch_.time + i, end - i);

@@ -11,7 +11,7 @@ namespace kscale::usage {
 
 inline constexpr std::ptrdiff_t kMostThreads = 64;
 
-// Which of `parts` threads an aggregate belongs to.
+// Which of `parts` threads owns an aggregate.
 class Owners {
  public:
   Owners(const Containers& containers, std::ptrdiff_t n, const std::int32_t* container, std::ptrdiff_t parts) {
@@ -30,7 +30,7 @@ class Owners {
   std::vector<std::uint8_t> owner_;
 };
 
-// The end of the run of samples of one container that begins at i.
+// Returns the end of the run of samples of one container that begins at i.
 inline std::ptrdiff_t run_end(const std::int32_t* container, std::ptrdiff_t i, std::ptrdiff_t n) noexcept {
   const std::int32_t c = container[i];
   while (++i < n && container[i] == c) {

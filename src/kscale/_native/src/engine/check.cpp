@@ -4,7 +4,7 @@
 
 namespace kscale::engine {
 
-// Every Filter in profile order: those decided beforehand stand as bits between those that count.
+// Every Filter in profile order: those decided in advance are bits between those that count.
 Code Engine::check(i32 pod, i32 node) const {
   const u16 bits = static_bits(pod, node);
   if (const u16 early = bits & before(kNodePorts)) return StaticVerdicts::first(early);

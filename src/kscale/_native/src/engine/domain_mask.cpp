@@ -12,7 +12,7 @@ KSCALE_CLONED u64 mask_of_domains(const i32* domain, const i32* counters, std::s
   const i32 first = domain[0];
   i32 odd = 0;
   for (i32 i = 0; i < n; ++i) odd |= (domain[i] - i) ^ first;
-  if (odd == 0 && first >= 0 && idx(first) + idx(n) <= n_counters) {  // as hosts are: their counters lie side by side
+  if (odd == 0 && first >= 0 && idx(first) + idx(n) <= n_counters) {  // as for hostnames: consecutive counters
     const i32* counter = counters + first;
     u8 held[64] = {};
     for (i32 i = 0; i < n; ++i) held[i] = counter[i] > 0;

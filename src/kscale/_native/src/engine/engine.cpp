@@ -42,7 +42,7 @@ void Engine::use_port(i32 node, Port port) {
 
 i32 Engine::add_class(const i64* request, const i64* occupancy, i32 static_row, bool prefilter_failed,
                       bool hostname_spread, std::shared_ptr<const Extra> extra) {
-  if (pods_.use_count() > 1) pods_ = std::make_shared<PodClasses>(*pods_);  // a copy of the engine has them
+  if (pods_.use_count() > 1) pods_ = std::make_shared<PodClasses>(*pods_);  // a copy of the engine shares them
   if (extra) {
     for (const Port& port : extra->ports) ports_.know(port);
     for (const SpreadUse& use : extra->spread)
@@ -245,7 +245,7 @@ i32 Engine::position(i32 node) const {
 }
 
 i32 Engine::at_position(i32 position) const {
-  // Before the k-th of the removed nodes (from 0) stand removed_[k] - k of the others: never fewer than before the last.
+  // There are removed_[k] - k other nodes before the k-th of the removed nodes (from 0): an ascending sequence.
   std::size_t low = 0, high = removed_.size();
   while (low < high) {
     const std::size_t middle = (low + high) / 2;

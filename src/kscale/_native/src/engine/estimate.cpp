@@ -41,7 +41,7 @@ class Estimation {
     used = 1;
   }
 
-  // Nodes added before, from the cursor on; stops at the first pod that fits none of them.
+  // Tries the nodes added before, from the cursor on; stops at the first pod that fits none of them.
   i32 try_existing(i32 pod, i32 end) {
     for (; pod < end; ++pod) {
       const i32 node = engine_.any_new_node(class_of(pod), first_new_);
@@ -70,7 +70,7 @@ class Estimation {
     return true;
   }
 
-  // The pod, and as many equal ones right behind it as the node takes.
+  // Places the pod, and as many equal pods right after it as the node takes.
   i32 fill(i32 pod, i32 end, i32 node) {
     const i32 c = class_of(pod);
     i64 times = 1;
@@ -99,7 +99,7 @@ class Estimation {
           pod = fill(pod, end, last_);
           continue;
         }
-        // Another node may bring the minimum up: any node of the cluster will do, real ones included.
+        // Another node may raise the minimum: any node of the cluster, existing ones included.
         if (engine_.pods().hostname_spread(c) && verdict == code(kPodTopologySpread, kSkew)) {
           const i32 node = engine_.any_node(c, other_than_last_.data());
           if (node >= 0) {
@@ -108,7 +108,7 @@ class Estimation {
             continue;
           }
         }
-        if (!with_pods_[static_cast<std::size_t>(last_)]) return true;  // still empty: give the group up
+        if (!with_pods_[static_cast<std::size_t>(last_)]) return true;  // the node is still empty: end the group
       }
       if (!permitted()) return false;
       if (!add_node()) return false;
@@ -143,7 +143,7 @@ class Estimation {
   EstimateOutput& out_;
   const i32 first_new_;
   i32 last_ = -1;
-  i32 run_end_ = 0;  // end of the run of equal pods that was looked at last
+  i32 run_end_ = 0;  // end of the last run of equal pods
   i64 granted_ = 0;
   std::vector<u8> other_than_last_;
   std::vector<u8> with_pods_;

@@ -58,7 +58,7 @@ i32 Removal::first_blocking(i32 node, const RemovalInput& in, const Budgets& bud
   return -1;
 }
 
-// The hinting simulator with breakOnFailure: by priority, in each first the pods with a usable hint.
+// The hinting simulator with breakOnFailure: by priority, and within one first the pods with a usable hint.
 bool Removal::place_all(const RemovalInput& in) {
   sorted_ = moving_;
   if (ranked_)
@@ -99,7 +99,7 @@ bool Removal::place_all(const RemovalInput& in) {
   return order_.size() == moving_.size();
 }
 
-// The budgets of the pods that move are charged; whether they do not let them go all at once.
+// Charges the budgets of the pods that move; returns whether these do not allow all evictions at once.
 bool Removal::charge(const Budgets& budgets) {
   bool risky = false;
   for (const i32 pod : moving_) {
@@ -232,7 +232,7 @@ bool judge_alone(Engine& engine, const Removal& removal, const RemovalInput& in,
         overlay.run(given, budgets, mine, i == 0 ? interrupted : nullptr, context);
         failed[part] = own.user_failed();
         worked[part] = 1;
-      } catch (...) {  // memory ran out
+      } catch (...) {  // out of memory
       }
     }
   });

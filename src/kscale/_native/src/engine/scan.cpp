@@ -7,8 +7,8 @@
 
 namespace kscale::engine {
 
-// Something gave room back, the minimum of a spread row rose, or a domain got its first pod that the class's affinity
-// looks for. Every other change only takes away.
+// A verdict may have improved: room was given back, the minimum of a spread row rose, or a domain got its first pod
+// that the class's affinity requires. Every other change can only make verdicts worse.
 Engine::Stamp Engine::stamp(i32 pod) const {
   Stamp now{growth_, 0};
   if (const Extra* extra = pods_->extra(pod)) {
@@ -22,8 +22,8 @@ Engine::Candidates* Engine::candidates(i32 pod, i32 low) {
   if (!users_.empty()) return nullptr;
   auto& memo = memo_[idx(pod)];
   if (!memo) {
-    constexpr std::size_t most = std::size_t{64} << 20;  // entries in all; beyond it classes are scanned afresh
-    if (scans_[idx(pod)] < 1 || memo_entries_ > most) {  // a class that is looked for once is not worth remembering
+    constexpr std::size_t most = std::size_t{64} << 20;  // entries; with more, classes are scanned from the start
+    if (scans_[idx(pod)] < 1 || memo_entries_ > most) {  // a class that is searched once is not worth remembering
       scans_[idx(pod)] = 1;
       return nullptr;
     }

@@ -60,7 +60,7 @@ void Scorer::balanced(const ScoreClass& pod, const i32* nodes, i32 count, i64* o
   bool asks = false;
   for (const i32 c : balanced_) asks = asks || pod.requested[idx(c)] != 0;
   for (i32 i = 0; i < count; ++i) {
-    if (!asks) {  // it is not scored: all such pods would go to one node
+    if (!asks) {  // not scored: all such pods would go to one node
       out[i] = 0;
       continue;
     }
@@ -92,7 +92,7 @@ void Scorer::spread(const ScoreClass& pod, const i32* nodes, i32 count, i64* out
   for (const SoftConstraint& soft : pod.spread) {
     const ScoreRow& row = rows_[idx(soft.row)];
     i32 domains = left;
-    if (!soft.hostname) {  // of the nodes that passed; a missing label counts as one more value
+    if (!soft.hostname) {  // number of domains of the feasible nodes; a missing label counts as one more value
       seen_.assign(row.count.size() + 1, 0);
       domains = 0;
       for (i32 i = 0; i < count; ++i)

@@ -9,12 +9,12 @@ namespace kscale::engine {
 
 namespace {
 
-// Classes that each node takes or refuses alike share a number; -1 = verdicts depend on other nodes.
+// Classes that every node accepts or rejects equally share a number; -1 = verdicts depend on other nodes.
 std::vector<i32> demands_of(const Engine& engine) {
   const PodClasses& pods = engine.pods();
   const std::size_t n = idx(engine.resources()) * sizeof(i64);
   std::vector<i32> found(idx(pods.size()), -1);
-  if (pods.gives_back()) return found;  // such a pod leaves more room: then nothing may be remembered
+  if (pods.gives_back()) return found;  // such a pod increases the free room: nothing may be remembered
   std::unordered_map<std::string, i32> known;
   for (i32 pod = 0; pod < pods.size(); ++pod) {
     if (!engine.local(pod)) continue;
@@ -33,7 +33,7 @@ std::vector<i32> demands_of(const Engine& engine) {
 Search::Search(Engine& engine)
     : engine_(engine), demand_(demands_of(engine)), filled_(idx(engine.nodes()), 0) {
   const std::size_t words = (filled_.size() + 63) / 64;
-  constexpr std::size_t most = std::size_t{32} << 20;  // words in all: a quarter of a gigabyte
+  constexpr std::size_t most = std::size_t{32} << 20;  // total number of words: a quarter of a gigabyte
   i32 count = 0;
   for (i32& demand : demand_) {
     if ((idx(demand) + 1) * words > most) demand = -1;

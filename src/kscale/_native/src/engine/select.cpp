@@ -45,7 +45,7 @@ void select_nodes(Engine& engine, Scorer& scorer, const SelectInput& in, SelectO
       const i32 node = (*among)[at];
       if (++at == count) at = 0;
       if (engine.check(pod, node) != kFits) continue;
-      if (feasible.size() == wanted) break;  // one more than is enough ends the search
+      if (feasible.size() == wanted) break;  // the search ends after one more than enough
       feasible.push_back(node);
     }
     out.start = static_cast<i64>((static_cast<std::size_t>(out.start) + looked) % all.size());

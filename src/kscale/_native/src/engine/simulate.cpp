@@ -1,12 +1,12 @@
-// TrySchedulePods (simulator/scheduling/hinting_simulator.go), and the memory of similar pods that found no node
-// (similar_pods.go); which pods are similar is told by scheduling/equivalent_pods.py.
+// TrySchedulePods (simulator/scheduling/hinting_simulator.go), and the cache of similar pods that found no node
+// (similar_pods.go). scheduling/equivalent_pods.py decides which pods are similar.
 #include "kscale/engine/simulate.hpp"
 
 namespace kscale::engine {
 
 void try_schedule(Engine& engine, const SimulateInput& in, SimulateOutput& out, Interrupted interrupted,
                   void* context) {
-  constexpr i32 most_shapes = 10;  // remembered per controller
+  constexpr i32 most_shapes = 10;  // number of shapes remembered per controller
   std::vector<u8> failed(static_cast<std::size_t>(in.n_similar), 0);
   std::vector<i32> shapes(static_cast<std::size_t>(in.n_controllers), 0);
   std::vector<u8> overflowing(static_cast<std::size_t>(in.n_controllers), 0);

@@ -6,14 +6,14 @@
 namespace kscale::engine {
 namespace {
 
-// A registered domain comes to, or leaves, a count.
+// Adjusts the number of registered domains with this count.
 void recount(Row& row, i64 count, i32 delta) {
   const std::size_t slot = count > 0 ? static_cast<std::size_t>(count) : 0;
   if (slot >= row.with_count.size()) row.with_count.resize(slot + 1, 0);
   row.with_count[slot] += delta;
 }
 
-// The minimum after counts went up.
+// Updates the minimum after counts rose.
 void rise(Row& row) {
   while (row.domains > 0 && row.min >= 0 && static_cast<std::size_t>(row.min) < row.with_count.size() &&
          row.with_count[static_cast<std::size_t>(row.min)] == 0)
@@ -31,7 +31,7 @@ void find_minimum(Row& row) {
   }
 }
 
-// Log a row's minimum before it changes.
+// Logs a row's minimum before it changes.
 void log_shape(i32 r, const Row& row, Journal& journal) {
   if (journal.counters()) journal.log(Undo::kShape, r, row.domains, 0, row.min);
 }
@@ -130,13 +130,13 @@ void Topology::enroll(i32 r, i32 node, i32 node_class, i32 delta, Journal& journ
   i32& nodes_of = row.registered[idx(d)];
   if (journal.counters()) journal.log(Undo::kRegistered, r, d, 0, nodes_of);
   nodes_of += delta;
-  if (delta > 0 && nodes_of == 1) {  // a new domain; permits more only where a minimum number of domains is asked for
+  if (delta > 0 && nodes_of == 1) {  // a new domain; permits more only if a minimum number of domains is required
     log_shape(r, row, journal);
     if (row.wants_domains) ++versions_[idx(r)];
     const i64 c = row.count[idx(d)];
     recount(row, c, 1);
     if (row.domains++ == 0 || c < row.min) row.min = c;
-  } else if (delta < 0 && nodes_of == 0) {  // the last node of a domain left
+  } else if (delta < 0 && nodes_of == 0) {  // the last node of a domain was removed
     log_shape(r, row, journal);
     ++versions_[idx(r)];
     recount(row, row.count[idx(d)], -1);

@@ -9,7 +9,7 @@
 namespace kscale::engine {
 namespace {
 
-// Of each node the first plug-in that says no: one before NodeResourcesFit, that, one behind it.
+// The first plug-in that rejects each node: one before NodeResourcesFit, that one, or one after it.
 KSCALE_CLONED void merge(const Code* early, const u8* fits, const Code* late, std::ptrdiff_t n_nodes, Code* out) noexcept {
   for (std::ptrdiff_t n = 0; n < n_nodes; ++n) {
     const Code rest = fits[n] ? late[n] : code(kNodeResourcesFit);
@@ -17,7 +17,7 @@ KSCALE_CLONED void merge(const Code* early, const u8* fits, const Code* late, st
   }
 }
 
-// What the static bits say of every node, kept for the rows met last.
+// The verdicts of the static bits on every node, cached for the last rows.
 class Expanded {
  public:
   Expanded(const StaticVerdicts& statics, const std::vector<i32>& node_class)
@@ -25,7 +25,7 @@ class Expanded {
     codes_.resize(2 * loaded_.size() * node_class.size());
   }
 
-  // (verdicts before NodePorts, verdicts behind NodeResourcesFit), [node] each.
+  // (verdicts before NodePorts, verdicts after NodeResourcesFit), [node] each.
   std::pair<const Code*, const Code*> row(i32 row) {
     const std::size_t slot = idx(row) % loaded_.size();
     const std::size_t n = node_class_.size();
@@ -49,7 +49,7 @@ class Expanded {
   }
 
  private:
-  static std::size_t kept(std::size_t nodes) {  // rows, in a megabyte or so
+  static std::size_t kept(std::size_t nodes) {  // number of cached rows in about a megabyte
     constexpr std::size_t entries = std::size_t{1} << 19;
     return std::clamp<std::size_t>(entries / (2 * nodes + 1), 4, 4096);
   }
@@ -64,7 +64,7 @@ class Expanded {
 
 void Engine::verdicts(const i32* pods, std::ptrdiff_t count, i32 threads, Code* out) const {
   const std::ptrdiff_t n = nodes();
-  if (devices_.asked() || !users_.empty()) threads = 1;  // they are not to be called from several
+  if (devices_.asked() || !users_.empty()) threads = 1;  // they may not be called by several threads
   parallel_for(count, threads, [=, this](std::ptrdiff_t begin, std::ptrdiff_t end) {
     Expanded expanded(statics_, class_);
     std::vector<u8> fits(class_.size(), 1);
@@ -85,7 +85,7 @@ void Engine::verdicts(const i32* pods, std::ptrdiff_t count, i32 threads, Code* 
       const Extra* extra = pods_->extra(pod);
       const bool ports = extra && !extra->ports.empty();
       if (!ports && pods_->local(pod) && users_.empty()) continue;
-      // What counts may say no between and behind these: asked wherever nothing before it did.
+      // The counting plug-ins between and after these: checked where nothing before rejected the node.
       for (std::ptrdiff_t i = 0; i < n; ++i)
         if (!early[i] && (ports || fits[static_cast<std::size_t>(i)])) row[i] = check(pod, static_cast<i32>(i));
     }

@@ -7,7 +7,7 @@
 namespace kscale::hpa {
 namespace {
 
-// The largest proposal; while it is 0 every later one replaces it.
+// The largest proposal; while it is 0, every later one replaces it.
 Combined combine(const ProposalColumns& metrics, std::int64_t begin, std::int64_t end) noexcept {
   Combined out;
   for (std::int64_t i = begin; i < end; ++i) {
@@ -131,7 +131,7 @@ void decide_row(const DecideInput& in, std::ptrdiff_t i, const Histories& histor
   }
   histories.past.slots.size[i] = past.size;
   out.desired[i] = desired;
-  // The paths to the limits always write; only the metrics path compares.
+  // The branches above_max and below_min always write; the metrics branch writes only a change.
   if (path == Branch::disabled || (path == Branch::metrics && desired == current)) return;
   if (t.refused[i]) {
     out.error[i] = static_cast<std::uint8_t>(ErrorClass::internal);

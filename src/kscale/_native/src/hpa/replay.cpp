@@ -8,16 +8,16 @@
 namespace kscale::hpa {
 namespace {
 
-// Milli-units as Quantity.MilliValue gives them: away from zero.
+// Milli-units as in Quantity.MilliValue: rounded away from zero.
 std::int64_t milli(double amount) noexcept {
   const double scaled = amount * 1000.0;
   return to_int64(scaled < 0 ? std::floor(scaled) : std::ceil(scaled));
 }
 
-// Whether a metric is read of each pod; else it is one value of something else.
+// Returns whether a metric is read per pod; otherwise it is one value of another object.
 bool of_pods(Mode mode) noexcept { return mode == Mode::utilization || mode == Mode::usage; }
 
-// The load of the last sample not after t; before the first one, the first.
+// Returns the load of the last sample not after t; before the first one, that of the first.
 class Load {
  public:
   Load(const std::int64_t* times, const double* load, std::ptrdiff_t n) noexcept : times_(times), load_(load), n_(n) {}
@@ -32,7 +32,7 @@ class Load {
   std::ptrdiff_t n_, next_ = 0;
 };
 
-// A pod that has gone.
+// A deleted pod.
 struct Gone {
   std::int64_t ready_at, at;
 };
@@ -70,9 +70,9 @@ void replay(const Replay& in, std::ptrdiff_t ticks, const ReplayColumns& out) {
   std::vector<std::int64_t> made;  // of each pod, oldest first
   std::vector<std::uint8_t> phase, deleting, ready, started, present;
   std::vector<std::int64_t> ready_at, values, sample_times, windows, requests;
-  std::vector<Gone> gone;  // since the moment that metrics are of
+  std::vector<Gone> gone;  // deleted since the time of the metrics
   const auto resize = [&](std::int32_t count, std::int64_t now, bool at_once) {
-    constexpr std::int32_t most = 1'000'000;  // every pod is kept: more would ask for gigabytes
+    constexpr std::int32_t most = 1'000'000;  // every pod is stored: more would need gigabytes
     if (count > most) throw std::length_error("a replay of more than 1000000 pods");
     const auto old = made.size(), n = static_cast<std::size_t>(std::max(count, 0));
     if (!at_once) {

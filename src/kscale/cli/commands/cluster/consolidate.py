@@ -64,9 +64,9 @@ def command(
     Parameters
     ----------
     disruption_budget : NODES[,schedule=CRON,duration=TIME,reasons=A|B]
-        How many nodes a step may remove, as in a NodePool of Karpenter: 10% (the default), 5, or
-        0,schedule=0 9 * * mon-fri,duration=8h (UTC). Repeatable: the least one counts. With NodePools (-g) the
-        default is no further limit than those of each pool's spec.disruption.
+        How many nodes a step may remove, as in a NodePool of Karpenter: 10% (the default), 5, or 0,schedule=0 9 * *
+        mon-fri,duration=8h (UTC). Repeatable: the strictest one counts. With NodePools (-g) the default is no further
+        limit than those of each pool's spec.disruption.
     max_evictions : N
         Maximum number of pods that a step evicts.
     max_waves : N
@@ -76,15 +76,16 @@ def command(
     step_time : TIME
         Time from one step to the next.
     min_saving : AMOUNT
-        Stop at a step that saves less an hour.
+        Stop at a step that saves less than this per hour, in the currency of the prices.
     eviction_cost : AMOUNT
-        Cost of an eviction. A node goes only if it repays its evictions within the payback time.
+        Cost of an eviction, in the currency of the prices. A node is removed only if it repays its evictions within
+        --payback.
     payback : TIME
-        Time in which a node must repay its evictions.
+        Time in which a removed node must repay its evictions.
     no_replace
-        Only remove nodes; add none.
+        Only remove nodes; create no new ones.
     no_bound
-        Do not compute the optimum.
+        Do not compute the lower bound of the cost.
 
     Raises
     ------

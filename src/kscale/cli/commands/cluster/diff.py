@@ -41,9 +41,9 @@ def command(
     after : AFTER
         The second dump.
     skip_invalid
-        Go on without the objects that cannot be read; they are counted.
+        Skip objects that cannot be read, and report their number.
     threads
-        Number of threads to use; the answer never depends on it.
+        Number of threads. The result does not depend on it.
 
     Raises
     ------

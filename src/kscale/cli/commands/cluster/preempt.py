@@ -41,9 +41,9 @@ def command(
     pod : POD
         The pending pod, NAMESPACE/NAME.
     min_candidate_nodes_percentage : PERCENT
-        Percentage of the nodes that is enough as candidates.
+        Percentage of the nodes that is enough as candidates (kube-scheduler's minCandidateNodesPercentage).
     min_candidate_nodes_absolute : N
-        Number of candidates that is required, whatever the percentage.
+        Minimum number of candidates, whatever the percentage (kube-scheduler's minCandidateNodesAbsolute).
 
     Raises
     ------

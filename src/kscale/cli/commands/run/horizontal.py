@@ -27,7 +27,7 @@ __all__ = ["COMMAND", "command"]
 _SYNCS: Final = "concurrent_horizontal_pod_autoscaler_syncs"
 _PERIOD: Final = "horizontal_pod_autoscaler_sync_period"
 _AGENT: Final = "kscale-horizontal-pod-autoscaler"
-_NO_EFFECT: Final = Idle("it has no effect with upstream, either", parse_duration)
+_NO_EFFECT: Final = Idle("upstream ignores it, too", parse_duration)
 _OTHERS: Final = "kscale runs no other controller"
 
 
@@ -64,7 +64,7 @@ class _Flags(StructFlags):
     burst
         Maximum number of requests to the API server at once.
     hpa_selector : SELECTOR
-        Only HPAs with these labels: to split the work, or to begin with a few.
+        Manage only HPAs with these labels, to divide the work or to start with a few HPAs.
     take_over
         Also write HPAs whose status another controller writes.
     """
@@ -83,7 +83,7 @@ def command(
 ) -> None:
     """Run the horizontal pod autoscaler against a cluster, in place of kube-controller-manager's.
 
-    Two controllers of one HPA fight. kube-controller-manager runs one unless it is started with
+    Two controllers must not manage the same HPA. kube-controller-manager runs one unless it is started with
     --controllers=*,-horizontal-pod-autoscaler-controller; an HPA whose status another has written within the last four
     sync periods is left alone, unless --take-over is given.
 

@@ -75,7 +75,7 @@ class WebhookFlags(OptionGroup):
     port
         Port of the webhook.
     client_ca_file : FILE
-        File of the authority that signed the webhook's certificate.
+        File of the certificate authority that signed the webhook's certificate.
     reload_cert
         Read the certificate files again when they are replaced.
     min_tls_version : tls1_2|tls1_3
@@ -93,17 +93,17 @@ class WebhookFlags(OptionGroup):
     webhook_service
         Service of the webhook, without --register-by-url.
     webhook_timeout_seconds
-        How long the API server waits for the webhook.
+        How long the API server waits for the webhook, in seconds.
     webhook_failure_policy_fail
         Refuse pods while the webhook does not answer.
     webhook_labels : A:B,...
         Labels of the webhook's registration.
     max_review_bytes
-        Bytes of one review; a longer one is answered with status 413.
+        Maximum size of a review in bytes; a longer one is answered with status 413.
     max_review_containers
-        Containers of one pod; a pod with more is admitted without patches.
+        Maximum number of containers of a pod; a pod with more is admitted without patches.
     review_timeout : DURATION
-        Time for one large review; after it the pod is admitted without patches.
+        Time limit for a large review; after it the pod is admitted without patches.
     vpa_object_namespace
         Only read VPAs in this namespace; empty: in all namespaces.
     ignored_vpa_object_namespaces : A,B,...

@@ -53,7 +53,7 @@ class COMMAND(GoCommand):
 
     idle: ClassVar[Mapping[str, Idle]] = {
         **IDLE,
-        "min-checkpoints": Idle("--update-worker-count says how many are written at least, as upstream", read_int),
+        "min-checkpoints": Idle("--update-worker-count sets the minimum number, as in upstream", read_int),
     }
 
 
@@ -145,11 +145,11 @@ class StrategyFlags(OptionGroup):
     Attributes
     ----------
     setting : NAME=VALUE
-        A setting of the strategy. Repeatable.
+        Setting of the strategy, by its name. Repeatable.
     strategy_interval : DURATION
         Time between two Prometheus queries for the samples of --history-length.
     strategy_answer_bytes : N
-        Maximum size of Prometheus's answer to a strategy's query; a longer answer is refused.
+        Maximum size in bytes of a response of Prometheus to a strategy's query; a longer one is an error.
     """
 
     title = "Strategy"
@@ -211,8 +211,8 @@ class ExplainFlags(OptionGroup):
     Attributes
     ----------
     explain
-        In each round, before it writes: what its recommendations would do to nodes if all pods had them, as a
-        VPARoundPlan (one line of JSON on stdout) and, where it says something new, an event.
+        In each round, before it writes: print a VPARoundPlan (one line of JSON on stdout) with the effect on nodes if
+        all pods had their recommendations, and emit an event if the plan has changed.
     """
 
     title = "Process"

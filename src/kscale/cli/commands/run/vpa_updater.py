@@ -61,8 +61,8 @@ class PlanFlags(OptionGroup):
     Attributes
     ----------
     plan
-        Before each loop: which pods it would update, and what that does to nodes, as a VPARoundPlan (one line of
-        JSON on stdout) and an event. With --dry-run it stays at that.
+        Before each loop: print a VPARoundPlan (one line of JSON on stdout) with the pods that the loop would update and
+        the effect on nodes, and emit an event. With --dry-run nothing else is done.
     """
 
     title = "Process"
@@ -74,7 +74,7 @@ class PlanFlags(OptionGroup):
 def command(
     *, process: Process, api: ApiFlags, lease: Lease, flags: UpdaterFlags, planning: PlanFlags, world: WorldFlags
 ) -> None:
-    """Resize and evict pods that are too far from what is recommended, as upstream's vpa-updater does.
+    """Resize and evict pods whose requests differ from the recommendation, as upstream's vpa-updater does.
 
     Evicted pods get other requests only if the admission controller runs. Runs instead of upstream's updater, never
     beside it.

@@ -7,9 +7,10 @@
 
 namespace kscale::engine {
 
-// The nodes from `base` on that a class has not failed on since the last time its verdict could have improved: a bit for
-// each, and a bit for each word of these that has some. What failed by a count over domains stands apart: it is all that
-// may improve while nothing gives room back, and a class that spreads begins anew with nearly every pod.
+// Candidate nodes of a class, from `base` on: nodes on which the class has not failed since its verdict could last have
+// improved. One bit per node, and a summary bit for each word with a candidate. Failures by a count over domains are
+// stored separately: while no room is given back, only those verdicts may improve, and a class with spread constraints
+// starts again with nearly every pod.
 struct Engine::Candidates {
   Stamp stamp;
   i32 base = 0;
@@ -29,7 +30,7 @@ struct Engine::Candidates {
     counted.assign(bits.size(), 0);
     some_counted = false;
   }
-  // Counts may permit more than they did, and nothing else does.
+  // Verdicts that depend on counts may have improved; others have not.
   void restore(Stamp now) {
     stamp = now;
     if (!some_counted) return;
@@ -79,7 +80,7 @@ struct Engine::Candidates {
     words.assign((idx(n) + 63) >> 6, ~u64{0});
     if (n & 63) words.back() = one(idx(n)) - 1;
   }
-  // Whether the word of bit i has a bit from i on, and which is the first.
+  // Checks whether the word of bit i has a set bit from i on, and finds the first one.
   static bool some(const std::vector<u64>& words, std::size_t i) {
     return i >> 6 < words.size() && words[i >> 6] >> (i & 63);
   }

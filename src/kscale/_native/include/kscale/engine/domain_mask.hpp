@@ -8,7 +8,7 @@
 
 namespace kscale::engine {
 
-// Bit i set <=> it is set in `mask`, and domain[i] is one of those that have a counter, which is above 0. `mask` has no
+// Sets bit i of the result if bit i of `mask` is set and the counter of domain[i] exists and is above 0. `mask` has no
 // bits from `n` on; `n` <= 64.
 u64 counted_mask(const i32* domain, const i32* counters, std::size_t n_counters, i32 n, u64 mask) noexcept;
 

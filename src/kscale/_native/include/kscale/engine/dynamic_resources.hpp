@@ -14,15 +14,15 @@ enum class DeviceCall : i32 {
   kCommit,
 };
 
-// A ledger of devices, outside of the engine; may be called without the GIL.
+// A ledger of devices outside of the engine. It may be called without the GIL.
 using DeviceLedger = i32 (*)(void* context, DeviceCall what, i32 a, i32 b);
 
-// DynamicResources: decided in Python (kscale/scheduling/devices), either beforehand as a static verdict, or by counting
-// devices as resources, or, for the rest, by asking a ledger that is told what happens.
+// DynamicResources: decided in Python (kscale/scheduling/devices), either in advance as a static verdict, or by
+// counting devices as resources, or otherwise by calls of a ledger that receives every change.
 class DynamicResources {
  public:
   void set(DeviceLedger ledger, void* context) { ledger_ = ledger, context_ = context; }
-  bool asked() const { return ledger_ != nullptr; }  // then copies of the engine would share it
+  bool asked() const { return ledger_ != nullptr; }  // copies of the engine would share the ledger
   i32 tell(DeviceCall what, i32 a = 0, i32 b = 0) const { return ledger_ ? ledger_(context_, what, a, b) : 0; }
   Code check(i32 pod, i32 node) const {
     return tell(DeviceCall::kCheck, pod, node) ? kFits : code(kDynamicResources);

@@ -12,10 +12,10 @@ struct EstimateInput {
   const Template* node;
   i64 max_nodes;           // the limiter's node limit: 0 = none, negative = nothing may be added
   bool fast_last;          // the last group takes the fast path
-  i32 clash;               // copy whose name is taken, or -1
+  i32 clash;               // copy whose name exists already, or -1
 };
 
-// A node number from kFake on is one that the fast path only counts: kFake + j = "<last new node>-fake-<j>".
+// A node number from kFake on belongs to a node that the fast path only counts: kFake + j = "<last new node>-fake-<j>".
 constexpr i32 kFake = i32{1} << 30;
 
 struct EstimateOutput {
@@ -24,11 +24,11 @@ struct EstimateOutput {
   i32 scheduled = 0;
   i32 nodes_added = 0;
   i32 nodes_with_pods = 0;
-  i32 status = 0;          // 0 ok, 1 name clash (nothing counts), 2 interrupted
+  i32 status = 0;          // 0 ok, 1 name clash (the result is invalid), 2 interrupted
   i32 stopped_at = -1;     // group after which no more nodes were permitted, or -1
 };
 
-// First-fit-decreasing as upstream's binpacking estimator does it; always forks and reverts, the cursor stays moved.
+// First-fit decreasing as in upstream's binpacking estimator. It always forks and reverts; the cursor stays moved.
 void estimate(Engine& engine, const EstimateInput& in, EstimateOutput& out, Interrupted interrupted, void* context);
 
 }  // namespace kscale::engine

@@ -8,8 +8,9 @@
 
 namespace kscale::engine {
 
-// InterPodAffinity: the node's domains hold the pods that are wanted, and none that are not. The Python side, which
-// finds the rows, is kscale/scheduling/plugins/inter_pod_affinity.py. The term that fails: its place in `which`.
+// InterPodAffinity: the node's domains must have pods that match the affinity terms, and none that match the
+// anti-affinity terms. The Python side, which finds the rows, is kscale/scheduling/plugins/inter_pod_affinity.py.
+// `which` receives the number of the term that fails.
 inline Code check_inter_pod_affinity(const Topology& topology, const Extra& extra, i32 node, i32* which) {
   if (extra.affinity_group >= 0) {
     bool keys = true;
@@ -28,7 +29,7 @@ inline Code check_inter_pod_affinity(const Topology& topology, const Extra& extr
       }
       ++i;
     }
-    // The first of a group of pods that want each other may go anywhere that has the keys.
+    // The first pod of a group whose members require each other may go to any node that has the keys.
     const bool first = extra.self_affine && topology.total(extra.affinity_group) == 0;
     if (!keys || !(all || first)) return code(kInterPodAffinity, kAffinity);
   }
@@ -48,7 +49,8 @@ inline Code check_inter_pod_affinity(const Topology& topology, const Extra& extr
   return kFits;
 }
 
-// Of `n` nodes from `base` on, at most 64, by bits: those whose domains hold no pod that is not wanted.
+// Returns, as bits, which of `n` <= 64 nodes from `base` on have no domain with a pod that an anti-affinity term
+// matches.
 inline u64 without_unwanted(const Topology& topology, const Extra& extra, i32 base, i32 n, u64 mask) {
   for (const std::vector<i32>* rows : {&extra.own_anti, &extra.blocked_by}) {
     for (const i32 r : *rows) {

@@ -6,7 +6,7 @@
 
 namespace kscale::engine {
 
-// What a change has to be undone with. Entries are rolled back in reverse.
+// The undo log of a change. Entries are rolled back in reverse order.
 enum class Undo : u8 {
   kFree,          // a: resource, b: node; value: before
   kSlots,         // b: node; value: before
@@ -37,12 +37,12 @@ struct Mark {
   std::vector<i32> domains;  // number of domains per key
 };
 
-// The log of changes since the first open fork. Nodes that were added inside a fork need no entries: they go with it.
+// The log of changes since the first open fork. Nodes that were added inside a fork need no entries: they are removed.
 struct Journal {
   std::vector<Entry> entries;
   std::vector<Mark> marks;
-  i32 floor = 0;                // nodes below it need entries
-  bool counters_copied = false; // counters are kept as copies instead
+  i32 floor = 0;                // nodes with a lower number need entries
+  bool counters_copied = false; // counters are copied instead of logged
 
   bool open() const { return !marks.empty(); }
   bool keeps(i32 node) const { return node < floor; }

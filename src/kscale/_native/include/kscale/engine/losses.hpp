@@ -8,20 +8,20 @@ namespace kscale::engine {
 
 struct LossInput {
   const i32* start;        // [n_parts + 1] into nodes
-  const i32* nodes;        // what is lost together
+  const i32* nodes;        // nodes that are lost together
   i32 n_parts;
-  const u8* stays;         // [pods] goes with its node and needs no other
+  const u8* stays;         // [pods] is lost with its node and needs no other
 };
 
 struct LossOutput {
-  i32* moving;             // [n_parts] pods that look for a place
-  i32* homeless;           // [n_parts] pods that find none
-  i32* first;              // [n_parts][n_first] some of these, then -1
+  i32* moving;             // [n_parts] number of pods that need another node
+  i32* homeless;           // [n_parts] number of those that fit on none
+  i32* first;              // [n_parts][n_first] some of the latter, then -1
   i32 n_first;
 };
 
-// What each loss of nodes would do to the pods on them, each on its own; the engine ends as it began. The pods go by
-// priority, then as `rank` has them (order of appearance), each to the first node that takes it.
+// Computes the effect of each loss of nodes on their pods, separately; the engine's state is restored. The pods are
+// placed by priority, then by `rank` (order of appearance), each on the first node that takes it.
 class Losses {
  public:
   Losses(Engine& engine, i32 pods, const i32* pod_class, const i64* priority, const i32* node);
@@ -37,7 +37,8 @@ class Losses {
   std::vector<std::vector<i32>> on_node_;
 };
 
-// How many more of a class that looks at each node alone fit on the nodes that are not cordoned, `most` at most.
+// Returns how many more pods of a class fit on the nodes that are not cordoned, at most `most`. The class must depend
+// on each node alone.
 i64 more_of(Engine& engine, i32 pod, i64 most);
 
 }  // namespace kscale::engine

@@ -54,7 +54,7 @@ class NodePorts {
     }
   }
 
-  // Upstream keeps a set without counts: removing one user of an entry frees it, even if another pod has it too.
+  // Upstream has a set without counts: removing one user of an entry frees it, even if another pod has it as well.
   void give_back(const std::vector<Port>& ports, i32 node, Journal& journal) {
     for (const Port& port : ports) {
       if (port.specific < 0) {

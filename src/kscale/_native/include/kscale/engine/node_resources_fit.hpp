@@ -44,7 +44,7 @@ class NodeResourcesFit {
     return fits ? kFits : code(kNodeResourcesFit);
   }
 
-  // How many of a class that fits there once fit there, one after the other.
+  // Returns how many pods of a class fit there one after the other; at least one fits.
   i64 capacity(const PodClasses& pods, i32 pod, i32 node) const {
     i64 most = slots_[idx(node)];
     const i32* columns = pods.columns(pod);
@@ -52,7 +52,7 @@ class NodeResourcesFit {
     const i64* occupancy = pods.occupancy(pod);
     for (i32 c = 0; c < pods.n_columns(pod); ++c) {
       const i32 r = columns[c];
-      // The i-th of them fits while request <= free - (i - 1) * occupancy.
+      // The i-th pod fits while request <= free - (i - 1) * occupancy.
       if (occupancy[r] > 0) most = std::min(most, 1 + (free_[idx(r)][idx(node)] - request[r]) / occupancy[r]);
     }
     return most;

@@ -42,7 +42,7 @@ class NodeVolumeLimits {
     for (auto& column : limit_) column.resize(nodes);
   }
 
-  // Of the first driver whose limit would be crossed: its number in `driver`.
+  // `driver` receives the number of the first driver whose limit would be exceeded.
   Code check(const Extra& extra, i32 node, i32* driver) const {
     if (limit_.empty()) return kFits;
     const auto& used = volumes_[idx(node)];
@@ -58,7 +58,7 @@ class NodeVolumeLimits {
         const bool attached = std::any_of(used.begin(), used.end(), [&](const NodeVolume& u) {
           return u.handle == v.handle && u.references > 0;
         });
-        total += !attached;  // a handle that is only attached is counted twice, as upstream does
+        total += !attached;  // upstream counts a handle that is only attached twice
         any_new = any_new || !attached;
       }
       if (any_new && total > limit) {

@@ -2,13 +2,13 @@
 
 #include "kscale/engine/types.hpp"
 
-// The Filter plug-ins of the default profile of Kubernetes 1.37, and how a verdict names them. This is the one place
-// that numbers them; the bindings hand the numbers on.
+// The Filter plug-ins of the default profile of Kubernetes 1.37, and their codes in verdicts. The numbers are defined
+// only here; the bindings pass them on.
 
 namespace kscale::engine {
 
-// Filter plug-ins by their place in the profile. Bit 0 of a verdict is "the PreFilter node set leaves this node out",
-// which comes before every Filter.
+// Filter plug-ins by their place in the profile. Bit 0 of a verdict means that the PreFilter node set excludes this
+// node, which comes before every Filter.
 enum Plugin : u32 {
   kFiltered = 0,
   kNodeName,

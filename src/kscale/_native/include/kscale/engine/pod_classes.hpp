@@ -27,25 +27,25 @@ struct Disk {
 struct Volume {  // an attachable volume: counted once per node and handle
   i32 handle;
   i32 driver;
-  i32 plugin;  // in-tree plug-in it has to be migrated from, or -1: it counts only on nodes that say so
+  i32 plugin;  // in-tree plug-in from which it must be migrated, or -1: it counts only on nodes that have migrated it
 };
 
-// What a pod class has beyond requests and a static row. Most classes have none.
+// The properties of a pod class besides requests and a static row. Most classes have none.
 struct Extra {
   std::vector<Port> ports;
   std::vector<SpreadUse> spread;
-  std::vector<i32> spread_touch;  // spread rows that count such a pod
+  std::vector<i32> spread_touch;  // spread rows that count pods of this class
   std::vector<i32> affinity;      // one row per distinct key of the pod's affinity list
   i32 affinity_group = -1;
   bool self_affine = false;       // the pod matches all its own affinity terms
   std::vector<i32> own_anti;      // placed pods that the pod's anti-affinity terms match
   std::vector<i32> blocked_by;    // placed pods that carry an anti-affinity term which matches the pod
-  std::vector<i32> touch;         // rows (affinity, own anti, carried anti) that count such a pod once placed
+  std::vector<i32> touch;         // rows (affinity, own anti, carried anti) that count placed pods of this class
   std::vector<i32> rwop;          // ReadWriteOncePod claims the pod wants
   std::vector<i32> claims;        // claims whose use is counted
   std::vector<Disk> disks;
   std::vector<Volume> volumes;
-  bool devices = false;           // asks for devices that a ledger outside of the engine keeps
+  bool devices = false;           // requests devices from a ledger outside of the engine
 
   bool local() const {  // the verdict depends on the node's own resources, pod count and ports only
     return spread.empty() && affinity_group < 0 && own_anti.empty() && blocked_by.empty() && rwop.empty() &&
@@ -55,7 +55,7 @@ struct Extra {
 
 using Extras = std::vector<std::shared_ptr<const Extra>>;  // null = nothing; several engines may share them
 
-// What the engine knows of pod classes, by number. Shared by copies of an engine, and never changed then.
+// The pod classes of the engine, by number. Shared by copies of an engine, and never changed while shared.
 class PodClasses {
  public:
   explicit PodClasses(i32 resources) : n_(idx(resources)) {}
@@ -90,9 +90,9 @@ class PodClasses {
   const Extra* extra(i32 pod) const { return extra_[idx(pod)].get(); }
   bool prefilter_failed(i32 pod) const { return flags_[idx(pod)] & kFailed; }
   bool hostname_spread(i32 pod) const { return flags_[idx(pod)] & kHostname; }
-  bool plain(i32 pod) const { return flags_[idx(pod)] & kPlain; }  // amounts that no sum of a simulation can wrap
+  bool plain(i32 pod) const { return flags_[idx(pod)] & kPlain; }  // sums in a simulation cannot overflow
   bool local(i32 pod) const { return flags_[idx(pod)] & kLocal; }
-  bool gives_back() const { return gives_back_; }  // some amount wrapped: placing such a pod leaves more room
+  bool gives_back() const { return gives_back_; }  // some amount overflowed: placing such a pod increases the free room
 
  private:
   enum : u8 { kFailed = 1, kHostname = 2, kPlain = 4, kLocal = 8 };

@@ -5,8 +5,8 @@
 
 namespace kscale::engine {
 
-// PodTopologySpread: no domain gets more than maxSkew above the least. The Python side, which finds the rows, is
-// kscale/scheduling/plugins/pod_topology_spread.py. The constraint that fails: its place in `which`.
+// PodTopologySpread: no domain may exceed the minimum by more than maxSkew. The Python side, which finds the rows, is
+// kscale/scheduling/plugins/pod_topology_spread.py. `which` receives the number of the constraint that fails.
 inline Code check_pod_topology_spread(const Topology& topology, const Extra& extra, i32 node, i32* which) {
   i32 i = 0;
   for (const SpreadUse& use : extra.spread) {

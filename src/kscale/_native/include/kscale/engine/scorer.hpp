@@ -27,13 +27,13 @@ inline constexpr const char* kScorePluginNames[kScorePlugins] = {
 
 enum class FitStrategy : i32 { kLeastAllocated, kMostAllocated, kRequestedToCapacityRatio };
 
-// A scorer of the user's, compiled to a C function: scores of [nodes] by what a pod asks [columns] and what nodes have
-// free [nodes][columns]; not 0 = it failed. Called without the GIL.
+// A user scorer, compiled to a C function: scores of [nodes] from a pod's requests [columns] and the free amounts
+// [nodes][columns] of nodes; not 0 = it failed. Called without the GIL.
 using UserScore = i32 (*)(const i64* request, const i64* free, i64 nodes, i64 columns, double* scores);
 
 struct ScoreColumn {  // a resource, by node
   bool scalar = false;
-  std::vector<i64> allocatable, used, non_zero;  // non_zero: with what containers without a request are taken to ask for
+  std::vector<i64> allocatable, used, non_zero;  // non_zero: with the default requests of containers without one
 };
 
 struct ScoreRow {  // pods per topology domain
@@ -53,18 +53,18 @@ struct WeightedRow {
   i64 weight = 0;
 };
 
-struct ScoreClass {  // pods that all scores take for the same
+struct ScoreClass {  // pods with equal scores
   i32 taints = -1, affinity = -1, images = -1, volumes = -1;  // static rows, -1 = none
-  std::vector<i64> non_zero, requested;    // [column] what one asks for
-  std::vector<i64> takes_non_zero, takes;  // [column] what it takes once it is placed
-  bool broken = false;                     // a wish cannot be read: where nodes are compared, that is an error
+  std::vector<i64> non_zero, requested;    // [column] request of one pod
+  std::vector<i64> takes_non_zero, takes;  // [column] amount that a pod takes once it is placed
+  bool broken = false;                     // a preference is invalid: an error if nodes are compared
   bool whole = false;                      // only nodes with the labels of all constraints are scored
   std::vector<SoftConstraint> spread;
   std::vector<WeightedRow> terms;          // affinity, either way
-  std::vector<WeightedRow> touch;          // rows that count such a pod, how often
+  std::vector<WeightedRow> touch;          // rows that count pods of this class, and how often
 };
 
-// What Score plug-ins look at, kept while pods are placed. Every index is checked at the binding.
+// Inputs of the Score plug-ins, updated while pods are placed. Every index is checked at the binding.
 class Scorer {
  public:
   explicit Scorer(i32 nodes) : nodes_(nodes) {}
@@ -93,12 +93,12 @@ class Scorer {
   i32 users() const { return static_cast<i32>(users_.size()); }
   i32 plugins() const { return kScorePlugins + users(); }
   bool broken(i32 pod) const { return classes_[idx(pod)].broken; }
-  bool idle() const;                 // nothing is scored: the first node that passes is the one
-  i32 failed() const { return failed_; }  // number of a user's scorer that failed, or -1
+  bool idle() const;                 // nothing is scored: the first feasible node is chosen
+  i32 failed() const { return failed_; }  // number of a user scorer that failed, or -1
 
   void place(i32 pod, i32 node);
-  // total: [count] what nodes that passed get in all; parts: [plugins][count] what each plug-in gives before weights, or
-  // null. False: a scorer of the user's failed.
+  // total: [count] total scores of feasible nodes; parts: [plugins][count] scores of each plug-in before weights, or
+  // null. False: a user scorer failed.
   bool score(i32 pod, const i32* nodes, i32 count, i64* total, i64* parts);
 
  private:

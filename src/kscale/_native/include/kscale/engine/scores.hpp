@@ -9,12 +9,12 @@
 #include "kscale/engine/types.hpp"
 #include "kscale/go_math.hpp"
 
-// What kube-scheduler's Score plug-ins make of numbers: of one node, and of what all nodes that passed were given.
+// The formulas of kube-scheduler's Score plug-ins: for one node, and for the scores of all feasible nodes.
 namespace kscale::engine {
 
 inline constexpr i64 kMostScore = 100;
 
-// As Go divides: the lowest number by -1 is itself, where the processor stops.
+// Go's division: the lowest number divided by -1 is itself, where the processor would trap.
 inline i64 divided(i64 a, i64 b) { return b == -1 ? -a : a / b; }
 
 // -- NodeResourcesFit (plugins/noderesources: least_allocated, most_allocated, requested_to_capacity_ratio) ------------
@@ -27,7 +27,7 @@ inline i64 most_allocated(i64 requested, i64 capacity) {
   return capacity == 0 ? 0 : divided(std::min(requested, capacity) * kMostScore, capacity);
 }
 
-// Straight lines between (utilisation in percent, score); flat before the first point and behind the last.
+// Linear between points (utilization in percent, score); constant before the first point and after the last one.
 inline i64 broken_line(const std::vector<std::pair<i64, i64>>& shape, i64 at) {
   for (std::size_t i = 0; i < shape.size(); ++i) {
     if (at > shape[i].first) continue;
@@ -44,7 +44,7 @@ inline i64 capacity_ratio(const std::vector<std::pair<i64, i64>>& shape, i64 req
   if (capacity <= 0 || requested <= 0) return broken_line(shape, 0);
   if (requested >= capacity) return broken_line(shape, full);
   if (requested <= std::numeric_limits<i64>::max() / full) return broken_line(shape, requested * full / capacity);
-  // requested * full does not fit: long division, a digit of the percentage at a time.
+  // requested * full does not fit: long division, one digit of the percentage at a time.
   i64 percent = 0, rest = 0;
   for (i64 bit = 64; bit > 0; bit /= 2) {  // full = 64 + 32 + 4; rest stays below capacity
     const i64 doubled = rest >= capacity - rest ? rest - (capacity - rest) : rest + rest;
@@ -60,7 +60,7 @@ inline i64 capacity_ratio(const std::vector<std::pair<i64, i64>>& shape, i64 req
 
 // -- NodeResourcesBalancedAllocation (plugins/noderesources/balanced_allocation) ---------------------------------------
 
-// How alike the shares of all resources are that are in use; `share(i, &x)`: whether resource i counts.
+// How similar the shares of all used resources are; `share(i, &x)`: whether resource i counts.
 template <typename Share>
 i64 balance(i32 resources, Share share) {
   double fraction[2] = {0, 0}, total = 0;
@@ -96,7 +96,7 @@ inline i64 balanced_allocation(i64 with_pod, i64 without_pod) {
 
 // -- normalising -------------------------------------------------------------------------------------------------------
 
-// From 0 to the greatest (plugins/helper, DefaultNormalizeScore).
+// Scales from 0 to the maximum (plugins/helper, DefaultNormalizeScore).
 inline void normalize(i64* scores, i32 n, bool reverse) {
   i64 most = 0;
   for (i32 i = 0; i < n; ++i) most = std::max(most, scores[i]);
@@ -106,7 +106,7 @@ inline void normalize(i64* scores, i32 n, bool reverse) {
   }
 }
 
-// InterPodAffinity: from the least to the greatest.
+// InterPodAffinity: scales from the minimum to the maximum.
 inline void normalize_between(i64* scores, i32 n) {
   const auto [least, most] = std::minmax_element(scores, scores + n);
   const i64 low = *least, span = *most - low;
@@ -116,7 +116,7 @@ inline void normalize_between(i64* scores, i32 n) {
                                          (static_cast<double>(scores[i] - low) / static_cast<double>(span)));
 }
 
-// PodTopologySpread: few pods are good; a negative score stands for a node that is left out.
+// PodTopologySpread: few pods give a high score; a negative score stands for a node that is left out.
 inline void normalize_spread(i64* scores, i32 n) {
   i64 least = std::numeric_limits<i64>::max(), most = 0;
   for (i32 i = 0; i < n; ++i) {

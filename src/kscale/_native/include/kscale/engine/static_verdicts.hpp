@@ -8,9 +8,9 @@
 
 namespace kscale::engine {
 
-// Everything that is decided beforehand, in Python, from a pod and a node alone: NodeName, NodeUnschedulable,
-// TaintToleration, NodeAffinity, VolumeBinding, VolumeZone, NodeDeclaredFeatures, and the static parts of
-// NodeVolumeLimits and DynamicResources. A bit per plug-in, for each row (what pods ask) and node class.
+// Verdicts that Python computes in advance from a pod and a node alone: NodeName, NodeUnschedulable, TaintToleration,
+// NodeAffinity, VolumeBinding, VolumeZone, NodeDeclaredFeatures, and the static parts of NodeVolumeLimits and
+// DynamicResources. One bit per plug-in, for each row (requirements of pods) and node class.
 class StaticVerdicts {
  public:
   void set(i32 rows, i32 node_classes, const u16* bits) {  // [rows][node classes]
@@ -21,7 +21,7 @@ class StaticVerdicts {
   const u16* row(i32 row) const { return bits_->data() + idx(row) * node_classes_; }
   std::size_t node_classes() const { return node_classes_; }
 
-  // The first plug-in of some bits that says no.
+  // Returns the first plug-in of some bits that rejects the pod.
   static Code first(u32 bits) {
     if (!bits) return kFits;
     const u32 plugin = static_cast<u32>(std::countr_zero(bits));

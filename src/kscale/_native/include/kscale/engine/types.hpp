@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-// The packing engine's vocabulary. A *class* is a set of pods (or nodes) that no predicate can tell apart; a *row* is a
+// Terms of the packing engine. A *class* is a set of pods (or nodes) that no predicate can distinguish; a *row* is a
 // counter per topology domain; everything is an index.
 
 namespace kscale::engine {
@@ -17,7 +17,7 @@ using u64 = std::uint64_t;
 
 constexpr std::size_t idx(i32 i) { return static_cast<std::size_t>(i); }
 
-// Looked at between groups of work; true = stop.
+// Polled between groups of work; true = stop.
 using Interrupted = bool (*)(void* context);
 
 // Equal states have equal sums.

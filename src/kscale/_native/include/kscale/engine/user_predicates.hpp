@@ -7,12 +7,12 @@
 
 namespace kscale::engine {
 
-// A predicate of the user's, compiled to a C function: 0 = fits, 1 = does not, anything else = it failed.
-// `request` and `free` hold the columns it asked for. Called without the GIL.
+// A user predicate, compiled to a C function: 0 = fits, 1 = does not fit, anything else = it failed. `request` and
+// `free` have the columns that it requested. Called without the GIL.
 using UserPredicate = i32 (*)(const i64* request, const i64* free, i64 n_columns, i64 slots, i64 pod, i64 node);
 
-// Predicates of the user's, asked last. A verdict may depend on anything of the node, so nothing is remembered or
-// counted in closed form once there is one.
+// User predicates, which are checked last. A verdict may depend on anything of the node, so nothing is remembered or
+// computed in closed form if there is one.
 class UserPredicates {
  public:
   static constexpr std::size_t kMostColumns = 64;  // checked at the binding, as is the number of predicates
@@ -37,7 +37,7 @@ class UserPredicates {
     return kFits;
   }
 
-  i32 failed() const { return failed_; }  // number of one that failed since the last look, or -1
+  i32 failed() const { return failed_; }  // number of a predicate that failed since the last call, or -1
   void forget_failure() { failed_ = -1; }
 
  private:

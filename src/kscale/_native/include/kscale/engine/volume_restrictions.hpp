@@ -11,7 +11,7 @@ namespace kscale::engine {
 
 struct NodeDisk {
   i32 id;
-  i32 read_write;  // pods on the node that use it so
+  i32 read_write;  // pods on the node that use it in this mode
   i32 read_only;
 };
 
@@ -69,7 +69,7 @@ class VolumeRestrictions {
     }
     auto& list = disks_[idx(e.b)];
     auto found = find(list, e.a);
-    if (found == list.end()) found = list.insert(list.end(), NodeDisk{e.a, 0, 0});  // taken off and put back
+    if (found == list.end()) found = list.insert(list.end(), NodeDisk{e.a, 0, 0});  // removed before, and restored now
     (e.c ? found->read_only : found->read_write) = static_cast<i32>(e.value);
     if (!found->read_only && !found->read_write) list.erase(found);
   }

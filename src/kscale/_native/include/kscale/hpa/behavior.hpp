@@ -7,9 +7,9 @@
 
 #include "kscale/numeric.hpp"
 
-// From what the metrics propose to what is written: stabilisation windows, rate limits, and the histories they read.
-// `plain`: of HPAs without a behavior.
-// Upstream: horizontal.go, normalizeDesiredReplicas, normalizeDesiredReplicasWithBehaviors, storeScaleEvent.
+// From the proposal of the metrics to the written replicas: stabilization windows, rate limits, and their histories.
+// `plain`: for HPAs without a behavior. Upstream: horizontal.go, normalizeDesiredReplicas,
+// normalizeDesiredReplicasWithBehaviors, storeScaleEvent.
 namespace kscale::hpa {
 
 inline constexpr std::int64_t kSecond = 1'000'000'000;
@@ -20,13 +20,13 @@ enum class SelectPolicy : std::uint8_t { max, min, disabled };
 enum class Stabilized : std::uint8_t { none, up, down };  // ReadyForNewScale, ScaleUpStabilized, ScaleDownStabilized
 enum class Limit : std::uint8_t { within, too_few, too_many, up_rate, down_rate };
 
-// Recommendations of the past, in slot order. Holders leave room for one more.
+// Past recommendations, in slot order. The owner provides room for one more.
 struct Recommendations {
   std::int32_t* replicas;
   std::int64_t* times;
   std::ptrdiff_t size;
 
-  // Into the slot that no window sees any more, or behind the others.
+  // Stores in the slot that no window covers anymore, or after the others.
   void store(std::ptrdiff_t slot, std::int32_t proposal, std::int64_t now) noexcept {
     if (slot < 0) slot = size++;
     replicas[slot] = proposal;
@@ -34,7 +34,7 @@ struct Recommendations {
   }
 };
 
-// Scale events of one direction, in slot order. Holders leave room for one more.
+// Scale events of one direction, in slot order. The owner provides room for one more.
 struct ScaleEvents {
   std::int32_t* changes;
   std::int64_t* times;
@@ -81,7 +81,7 @@ inline Limited limit_plain(std::int32_t current, std::int32_t desired, std::int3
   return {desired, Limit::within};
 }
 
-// The current size, pulled to where every recommendation of both windows would let it be.
+// Returns the current size, moved into the range that the recommendations of both windows allow.
 inline std::int32_t stabilize(std::int32_t current, std::int32_t proposal, Recommendations& past, std::int32_t up_window,
                               std::int32_t down_window, std::int64_t now) noexcept {
   const std::int64_t up_since = now - up_window * kSecond, down_since = now - down_window * kSecond;
@@ -99,7 +99,7 @@ inline std::int32_t stabilize(std::int32_t current, std::int32_t proposal, Recom
   return out;
 }
 
-// Sum of the changes of the last `period` seconds; the outdated flag is not asked.
+// Returns the sum of the changes of the last `period` seconds; the outdated flag does not matter.
 inline std::int32_t changed_in(const ScaleEvents& events, std::int32_t period, std::int64_t now) noexcept {
   const std::int64_t since = now - period * kSecond;
   std::int32_t sum = 0;
@@ -108,13 +108,13 @@ inline std::int32_t changed_in(const ScaleEvents& events, std::int32_t period, s
   return sum;
 }
 
-// The size that the policies of one direction allow to reach now.
+// Returns the size that the policies of one direction allow now.
 inline std::int32_t reachable(bool up, std::int32_t current, const Rules& rules, const ScaleEvents& added,
                               const ScaleEvents& removed, std::int64_t now) noexcept {
   if (rules.select == SelectPolicy::disabled) return current;
   const bool largest = (rules.select == SelectPolicy::max) == up;  // the biggest change down is the smallest size
   std::int32_t best = largest ? kInt32Min : kInt32Max;
-  std::int32_t size = 0;  // of an unknown policy type: that of the policy before
+  std::int32_t size = 0;  // for an unknown policy type: the result of the policy before
   for (std::ptrdiff_t i = 0; i < rules.policies.size; ++i) {
     const std::int32_t period = rules.policies.period[i], value = rules.policies.value[i];
     const std::int32_t start = current - changed_in(added, period, now) + changed_in(removed, period, now);
@@ -131,7 +131,7 @@ inline std::int32_t reachable(bool up, std::int32_t current, const Rules& rules,
   return best;
 }
 
-// Minimum and maximum are looked at only where the size changes.
+// Minimum and maximum apply only if the size changes.
 inline Limited limit(std::int32_t current, std::int32_t desired, std::int32_t minimum, std::int32_t maximum,
                      const Rules& up, const Rules& down, const ScaleEvents& added, const ScaleEvents& removed,
                      std::int64_t now) noexcept {
@@ -147,7 +147,7 @@ inline Limited limit(std::int32_t current, std::int32_t desired, std::int32_t mi
   return {desired, Limit::within};
 }
 
-// After a successful change of size. Entries older than the longest period are flagged; the last flagged one is reused.
+// Stores a successful change. Entries older than the longest period are flagged; the last flagged one is reused.
 inline void store_event(ScaleEvents& events, const Policies& policies, std::int32_t change, std::int64_t now) noexcept {
   std::int32_t longest = 0;
   for (std::ptrdiff_t i = 0; i < policies.size; ++i) longest = std::max(longest, policies.period[i]);

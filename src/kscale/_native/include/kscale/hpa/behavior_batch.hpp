@@ -6,10 +6,10 @@
 #include "kscale/hpa/behavior.hpp"
 #include "kscale/parallel.hpp"
 
-// Normalisation and histories over columns: one row a HorizontalPodAutoscaler.
+// Normalization and histories over columns: one row per HorizontalPodAutoscaler.
 namespace kscale::hpa {
 
-// Where the entries of a row's history lie, and how many fit before the next row's.
+// Where the entries of a row's history are, and how many fit before those of the next row.
 struct Slots {
   const std::int64_t* begin;
   const std::int64_t* capacity;
@@ -56,7 +56,7 @@ struct RulesColumns {
 };
 
 struct SizeColumns {
-  const std::uint8_t* active;    // rows that are normalised at all
+  const std::uint8_t* active;    // rows to normalize
   const std::uint8_t* behavior;  // spec.behavior is set
   const std::int32_t* current;
   const std::int32_t* proposal;

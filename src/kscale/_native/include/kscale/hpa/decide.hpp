@@ -6,8 +6,8 @@
 
 #include "kscale/hpa/behavior_batch.hpp"
 
-// One reconcile over columns: the order of kscale/hpa/controller/reconcile.py, with codes in place of texts; a write succeeds
-// or is refused for good. The two are held together by tests.
+// One reconcile over columns: the order of kscale/hpa/controller/reconcile.py, with codes instead of texts. A write
+// succeeds or is refused permanently. Tests compare the two.
 namespace kscale::hpa {
 
 enum class Branch : std::uint8_t { no_scale, disabled, above_max, below_min, metrics, failed };
@@ -18,7 +18,7 @@ enum Condition : std::uint8_t { able_to_scale, scaling_active, scaling_limited, 
 inline constexpr std::ptrdiff_t kConditions = 4;
 enum Status : std::uint8_t { status_absent, status_true, status_false, status_other };
 
-// Condition reasons; those of stabilisation and of limits keep the order of their own codes.
+// Condition reasons; those of stabilization and of limits have the order of their own codes.
 enum ConditionReason : std::uint8_t {
   reason_none,
   failed_get_scale,
@@ -30,7 +30,7 @@ enum ConditionReason : std::uint8_t {
   scaling_disabled,
   invalid_selector,
   ambiguous_selector,
-  metric_failed,  // which reason: that of the first failing metric
+  metric_failed,  // the reason is that of the first failing metric
   valid_metric_found,
   desired_within_range,
   too_few_replicas,
@@ -64,13 +64,13 @@ struct TargetColumns {
   const std::uint8_t* object_metric;  // has an Object or External metric
   const std::uint8_t* behavior;
   const std::uint8_t* selector_error;
-  const std::uint8_t* refused;  // a write of the scale fails for good
+  const std::uint8_t* refused;  // a write of the scale fails permanently
   const std::uint8_t* fresh;    // never reconciled
   const std::int64_t* metrics_begin;
   const std::int64_t* metrics_end;
 };
 
-// One row a metric.
+// One row per metric.
 struct ProposalColumns {
   const std::int32_t* replicas;
   const std::uint8_t* error;  // ErrorClass
@@ -104,7 +104,7 @@ struct DecisionColumns {
   std::int32_t* desired;
   std::int32_t* proposal;
   std::int32_t* stabilized;
-  std::int32_t* best;     // row among the metrics of the HPA that decided, -1: none
+  std::int32_t* best;     // row of the deciding metric among the HPA's metrics, -1: none
   std::int32_t* invalid;  // metrics that failed
   std::int32_t* first_invalid;
   std::uint8_t* rescaled;
@@ -118,10 +118,10 @@ struct Combined {
   std::int32_t best = 0, row = -1, invalid = 0, first_invalid = -1;
 };
 
-// `legacy`: as Kubernetes 1.18 to 1.20 decided.
+// `legacy`: decide as Kubernetes 1.18 to 1.20 did.
 struct Settings {
   std::int64_t now;
-  std::int64_t downscale_window;  // for scaling down, of HPAs without a behavior
+  std::int64_t downscale_window;  // for scaling down HPAs without a behavior
   bool scale_to_zero;
   bool legacy;
 };

@@ -6,14 +6,13 @@
 #include "kscale/hpa/decide.hpp"
 #include "kscale/hpa/replica_calculator.hpp"
 
-// One HPA over recorded load in virtual time: a reconcile every period (decide_row), and the plant that answers it.
-//
-// The plant: the load of a metric at a moment is that of the last sample; pods become ready `startup` after they are made and are
-// Pending till then; scaling down takes the newest. A metric read at t is of t - lag: the load of that moment, spread
-// evenly over the pods that were ready then. Of those that have gone since nobody hears; the others have no sample.
+// One HPA over recorded load in virtual time: a reconcile every period (decide_row), and the simulated target. The load
+// of a metric at a time is that of the last sample. Pods are Pending until they become ready, `startup` after their
+// creation; scaling down deletes the newest ones. A metric read at t has the age `lag`: the load at t - lag, divided
+// evenly among the pods that were ready then. Deleted pods have no sample, nor have pods that were not ready.
 namespace kscale::hpa {
 
-// A metric of the HPA, and the recorded load that it reads.
+// A metric of the HPA, and its recorded load.
 struct ReplayMetric {
   Mode mode;
   bool cpu;
@@ -36,10 +35,10 @@ struct Replay {
   std::int64_t downscale_window;
   std::int64_t startup, lag, period, window, begin;
   std::int32_t start;  // replicas
-  const std::int32_t* recorded;  // replicas at every tick: the plant follows them (open loop); or null
+  const std::int32_t* recorded;  // replicas at every tick, which the simulated target has (open loop); or null
 };
 
-struct ReplayColumns {  // one row a tick
+struct ReplayColumns {  // one row per tick
   std::int32_t* replicas;
   std::int32_t* ready;
   std::int32_t* desired;

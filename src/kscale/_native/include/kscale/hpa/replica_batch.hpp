@@ -6,7 +6,7 @@
 #include "kscale/hpa/replica_calculator.hpp"
 #include "kscale/parallel.hpp"
 
-// The replica calculator over columns: one row a metric of a target.
+// The replica calculator over columns: one row per metric of a target.
 namespace kscale::hpa {
 
 struct RowColumns {
@@ -34,12 +34,12 @@ struct RowColumns {
   }
 };
 
-// What the other columns hold: the rows may not point outside.
+// Sizes of the other columns: rows may not point outside.
 struct Extent {
   std::int64_t pods, samples, requests, values;
 };
 
-// The first row that points outside its columns or holds an unknown code, or n.
+// Returns the first row that points outside its columns or has an unknown code, or n.
 std::ptrdiff_t first_invalid(const RowColumns& rows, std::ptrdiff_t n, const Extent& extent) noexcept;
 
 struct AnswerColumns {

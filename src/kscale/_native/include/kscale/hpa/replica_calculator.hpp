@@ -6,9 +6,9 @@
 
 #include "kscale/numeric.hpp"
 
-// The replica calculator: how many replicas one metric asks for.
-// Upstream: pkg/controller/podautoscaler/replica_calculator.go and metrics/utilization.go. Amounts are int64 milli-units
-// and wrap; quotients of integers truncate; ratios are doubles, multiplied in upstream's order.
+// The replica calculator: how many replicas one metric proposes. Upstream:
+// pkg/controller/podautoscaler/replica_calculator.go and metrics/utilization.go. Amounts are int64 milli-units and
+// wrap; quotients of integers truncate; ratios are doubles, multiplied in upstream's order.
 namespace kscale::hpa {
 
 enum class Mode : std::uint8_t {
@@ -31,7 +31,7 @@ enum class Error : std::uint8_t {
   nothing_known,    // no sample belongs to a pod with a request
 };
 
-// What a row may come with instead of an answer.
+// Errors of a row that the caller found.
 inline constexpr std::uint8_t kGivenErrors = 3;
 
 enum Path : std::uint8_t {
@@ -45,7 +45,7 @@ enum class Phase : std::uint8_t { other, pending, running, failed };
 enum class Ready : std::uint8_t { absent, yes, no, unknown };
 enum class Group : std::uint8_t { ready, unready, missing, ignored };
 
-// One row a pod. Times: nanoseconds since 1970, the lowest int64 = Go's zero time.
+// One row per pod. Times: nanoseconds since 1970, the lowest int64 = Go's zero time.
 struct PodColumns {
   const std::uint8_t* phase;
   const std::uint8_t* deleting;
@@ -55,7 +55,7 @@ struct PodColumns {
   const std::int64_t* transition;  // of the Ready condition
 };
 
-// Samples, in the order of the pods they belong to.
+// Samples, in the order of their pods.
 struct SampleColumns {
   const std::uint8_t* present;
   const std::int64_t* value;
@@ -63,16 +63,16 @@ struct SampleColumns {
   const std::int64_t* window;  // nanoseconds
 };
 
-// Whose calculator: today's, or that of an older release of Kubernetes.
+// Release of the calculator: today's, or that of an older Kubernetes.
 enum class Release : std::uint8_t {
   current,
   v1_20,  // and from 1.18.12 and 1.19.4 on
   v1_19,  // 1.17.17, 1.18.8 and 1.19.0 to 1.19.3: deleting and failed pods are skipped, and their samples count
-  v1_18,  // 1.17.0 and 1.18.0: nor is the final count checked
+  v1_18,  // 1.17.0 and 1.18.0: the final count is not checked either
 };
 inline constexpr std::uint8_t kReleases = 4;
 
-// What a calculation goes by beside its row.
+// Inputs of a calculation besides its row.
 struct Terms {
   std::int64_t now;
   std::int64_t cpu_initialization;
@@ -80,9 +80,9 @@ struct Terms {
   Release release;
 
   bool legacy() const noexcept { return release != Release::current; }
-  // Samples of deleting and failed pods stay in the sum, although those pods count as nothing else.
+  // Samples of deleting and failed pods stay in the sum, although these pods count nowhere else.
   bool keeps_ignored_samples() const noexcept { return release == Release::v1_19 || release == Release::v1_18; }
-  // Whether a count that contradicts the ratio is held: of the older calculators that of utilization did, averages not.
+  // Whether a count that contradicts the ratio is rejected. Older calculators did so for utilization, not for averages.
   bool checks_count(bool by_request) const noexcept {
     return !legacy() || (by_request && release != Release::v1_18);
   }
@@ -93,7 +93,7 @@ struct Tolerances {
   double up;
 };
 
-// Both ends included; NaN is outside. Legacy: by the distance from 1, which is rounded: that of 1.1 is more than 0.1.
+// Both ends included; NaN is outside. Legacy: by the distance from 1, which is rounded: that of 1.1 exceeds 0.1.
 inline bool within(double ratio, Tolerances t, bool legacy) noexcept {
   if (legacy) return std::abs(1.0 - ratio) <= t.up;
   return 1.0 - t.down <= ratio && ratio <= 1.0 + t.up;
@@ -101,7 +101,7 @@ inline bool within(double ratio, Tolerances t, bool legacy) noexcept {
 
 inline Group group_of(const PodColumns& pods, std::ptrdiff_t pod, const SampleColumns& samples, std::ptrdiff_t sample,
                       bool cpu, const Terms& p) noexcept {
-  // Most pods are running, ready and measured: one branch for them instead of one a rule.
+  // Most pods are running, ready and measured: one branch for all rules.
   const int unusual = pods.deleting[pod] | (pods.phase[pod] ^ static_cast<int>(Phase::running)) |
                       (pods.ready[pod] ^ static_cast<int>(Ready::yes)) | (pods.started[pod] ^ 1) |
                       (samples.present[sample] ^ 1);
@@ -115,16 +115,16 @@ inline Group group_of(const PodColumns& pods, std::ptrdiff_t pod, const SampleCo
   if (ready == Ready::absent || !pods.started[pod]) return Group::unready;
   bool unready;
   if (pods.start[pod] + p.cpu_initialization > p.now) {
-    // Starting: believe only a sample whose whole window lies after the pod became ready.
+    // Starting: accept only a sample whose whole window is after the pod became ready.
     unready = ready == Ready::no || samples.time[sample] < pods.transition[pod] + samples.window[sample];
   } else {
-    // Not ready since (almost) its start: it never was ready. One that became unready later keeps its sample.
+    // Not ready since about its start: it never was ready. A pod that became unready later keeps its sample.
     unready = ready == Ready::no && pods.start[pod] + p.initial_readiness > pods.transition[pod];
   }
   return unready ? Group::unready : Group::ready;
 }
 
-// Running and Ready=True, deleting or not: what Object and External values are spread over.
+// Running and Ready=True, deleting or not: the pods among which Object and External values are divided.
 inline std::int64_t ready_pods(const PodColumns& pods, std::ptrdiff_t begin, std::ptrdiff_t end) noexcept {
   std::int64_t count = 0;
   for (std::ptrdiff_t pod = begin; pod < end; ++pod)
@@ -133,7 +133,7 @@ inline std::int64_t ready_pods(const PodColumns& pods, std::ptrdiff_t begin, std
   return count;
 }
 
-// The running sum of a per-pod External metric takes a negative sum for an overflow; that of a value, only a positive
+// The running sum of a per-pod External metric treats a negative sum as an overflow; that of a value only a positive
 // step past the end.
 inline std::int64_t external_sum(const std::int64_t* values, std::ptrdiff_t n, bool per_pod) noexcept {
   std::int64_t sum = 0;
@@ -176,7 +176,7 @@ struct Answer {
   double ratio = 0.0, second_ratio = 0.0;
 };
 
-// The samples that count, summed.
+// Sums of the samples that count.
 struct Sums {
   std::int64_t value = 0, request = 0, known = 0, entries = 0;
 };
@@ -214,8 +214,8 @@ inline Answer replicas_of_pods(const Row& row, const PodColumns& pods, const Sam
     return group_of(pods, row.pods_begin + i, samples, row.samples + i, row.cpu, terms);
   };
   Sums sums;
-  Sums missing, unready;  // what they would add: requests and entries
-  std::int64_t ignored = 0, stale = 0;  // pods; samples of theirs that count
+  Sums missing, unready;  // their additional requests and entries
+  std::int64_t ignored = 0, stale = 0;  // pods; their samples that count
   for (std::ptrdiff_t i = 0; i < n; ++i) {
     const Group which = group(i);
     const std::int64_t request = by_request ? requests[row.requests + i] : 0;
@@ -229,7 +229,7 @@ inline Answer replicas_of_pods(const Row& row, const PodColumns& pods, const Sam
     } else if (which == Group::missing) {
       missing.request += request;
       ++missing.known;
-      // r < 1: a missing pod is taken to use its whole request, or the target where that is more.
+      // r < 1: a missing pod is assumed to use its whole request, or the target if that is more.
       const std::int64_t percent = row.target > 100 && !terms.legacy() ? row.target : 100;
       missing.value += by_request ? quotient(request * percent, 100) : row.target;
     } else {
