@@ -35,7 +35,6 @@ from kscale.scheduling.volumes import (
     provisioned_by,
     translate_volume,
 )
-from kscale.snapshot.caches import cached_by_identity
 from kscale.snapshot.classes.interner import PodClass
 
 __all__ = ["NodeVolumeLimits", "VolumeNumbers", "find_unchecked_csi_rules"]
@@ -146,12 +145,8 @@ class _BrokenNodes(dict[str, str]):
     def _build(cls, ctx: Context) -> _BrokenNodes:
         """Map each node whose placed pods' ephemeral claims belong to other pods to upstream's text about the first."""
         snapshot, broken = ctx.snapshot, cls()
-        classes = snapshot.placed_classes
-        are_ephemeral = cached_by_identity(
-            snapshot.interner.memo, ("classes with ephemeral claims",), classes, _has_ephemeral_claim
-        )
-        for which, (pod, is_ephemeral) in enumerate(zip(classes, are_ephemeral, strict=True)):
-            if is_ephemeral:
+        for which, pod in enumerate(snapshot.placed_classes):
+            if pod.volumes and _has_ephemeral_claim(pod):
                 status = _resolve(pod, Volumes.of(ctx), incoming=False)
                 if isinstance(status, Status):
                     for n in snapshot.nodes_of_class(which):
@@ -172,8 +167,8 @@ class _NodeLimits:
 
     def __init__(self, names: tuple[str, ...], csi_nodes: dict[str, CSINode], last: _NodeLimits | None) -> None:
         self._of = names, csi_nodes
-        before = last.known if last is not None else {}
         is_same = last is not None and last.csi_nodes is csi_nodes
+        before = last.known if last is not None else {}
         self.known: dict[str, tuple[CSINode, dict[str, int], int]] = before if is_same else {}
         """CSINode name -> the CSINode, its limits, and the in-tree plug-ins whose volumes it serves."""
         for name, csi_node in csi_nodes.items() if not is_same else ():
@@ -181,22 +176,21 @@ class _NodeLimits:
             if entry is None or entry[0] is not csi_node:
                 entry = csi_node, _limits(csi_node), get_counted_plugins(csi_node)
             self.known[name] = entry
-        self.drivers: frozenset[str] = frozenset().union(*filter(None, self._limits))
+        if last is not None and is_same:
+            self._limits, self._plugins = last._limits, last._plugins
+        else:
+            self._limits = {name: entry[1] for name, entry in self.known.items() if entry[1]}
+            self._plugins = {name: entry[2] for name, entry in self.known.items() if entry[2]}
+        self.drivers: frozenset[str] = frozenset().union(*filter(None, map(self._limits.get, names)))
         if last is not None and last.drivers == self.drivers:
             self.drivers = last.drivers
         self._columns: dict[str, NDArray[np.int32]] = {}
 
     @cached_property
-    def _limits(self) -> list[dict[str, int]]:
-        """Return each node's limits by driver."""
-        limits = {name: entry[1] for name, entry in self.known.items()}
-        return [limits.get(name, _NO_LIMITS) for name in self._of[0]]
-
-    @cached_property
     def migrated(self) -> NDArray[np.uint32]:
         """Return a bit for each in-tree plug-in whose volumes a node's CSINode counts: uint32[nodes]."""
-        migrated = {name: entry[2] for name, entry in self.known.items()}
-        return np.array([migrated.get(name, 0) for name in self._of[0]], dtype=np.uint32)
+        names, plugins = self._of[0], self._plugins
+        return np.array([plugins.get(name, 0) for name in names] if plugins else np.zeros(len(names)), dtype=np.uint32)
 
     @property
     def csi_nodes(self) -> dict[str, CSINode]:
@@ -221,8 +215,8 @@ class _NodeLimits:
         """Return each node's limit for a driver's volumes, -1 = no limit: int32[nodes]."""
         column = self._columns.get(driver)
         if column is None:
-            column = np.array([limits.get(driver, -1) for limits in self._limits], dtype=np.int32)
-            self._columns[driver] = column
+            limits = [self._limits.get(name, _NO_LIMITS).get(driver, -1) for name in self._of[0]]
+            column = self._columns[driver] = np.array(limits, dtype=np.int32)
         return column
 
 
