@@ -82,6 +82,7 @@ class Snapshot:
         now: int | None = None,
         added: tuple[PodRecord, ...] = (),
         added_class: NDArray[np.int32] | None = None,
+        placed_class: NDArray[np.int32] | None = None,
     ) -> None:
         self.interner = interner
         self.columns = nodes
@@ -90,7 +91,9 @@ class Snapshot:
         self.used: Mapping[str, NDArray[np.int64]] = used
         self.pod_count = pod_count
         self.table = table
-        self.placed_class: NDArray[np.int32] = table.columns["class_of"][placed_rows]
+        if placed_class is None:
+            placed_class = table.columns["class_of"].take(placed_rows)
+        self.placed_class: NDArray[np.int32] = placed_class
         if added:
             own = added_class
             if own is None:
@@ -622,19 +625,20 @@ def without_lost_nodes(snapshot: Snapshot, names: Collection[str], table: PodTab
         The lost nodes.
     table : PodTable
         The table of ``snapshot`` without the pods that are bound to the lost nodes and with the created pods
-        (:meth:`PodTable.replacing`).
+        (:meth:`PodTable.exchanging`).
     """
     columns = snapshot.columns
     stays = np.ones(len(columns), dtype=np.bool_)
     stays[[columns.index[name] for name in names]] = False
     state, columns = table.columns["state"], columns.with_changes(names, (), ())
-    is_kept = stays[snapshot.placed_node]
+    is_kept = stays.take(snapshot.placed_node)
     pending, counts = np.flatnonzero(state == PENDING), count_states(state, int(np.count_nonzero(is_kept)))
-    result = _select_nodes(snapshot, stays, columns, table, pending, counts)
+    result = _select_nodes(snapshot, stays, is_kept, columns, table, pending, counts)
     last = snapshot.memo.get(_Without, _Without).last
     if last is not None:  # decisions on the result leave out the same pods, if they exist
         removed = (np.cumsum(is_kept) - 1)[last[0][is_kept[last[0]]]]
-        others = _select_nodes(last[1], stays, columns, table, pending, counts)
+        others_kept = stays.take(last[1].placed_node)
+        others = _select_nodes(last[1], stays, others_kept, columns, table, pending, counts)
         result.memo.get(_Without, _Without).last = removed, others
     return result
 
@@ -642,6 +646,7 @@ def without_lost_nodes(snapshot: Snapshot, names: Collection[str], table: PodTab
 def _select_nodes(
     snapshot: Snapshot,
     stays: NDArray[np.bool_],
+    is_kept: NDArray[np.bool_],
     columns: NodeColumns,
     table: PodTable,
     pending: NDArray[np.int64],
@@ -649,18 +654,22 @@ def _select_nodes(
 ) -> Snapshot:
     """Return the snapshot without some nodes and their pods.
 
-    ``stays``: bool[nodes], which nodes remain; ``columns``: their columns; ``table`` and ``pending``: the pods, and the
-    rows of pending ones; ``counts``: numbers of pods by state, apart from placed ones.
+    ``stays``: bool[nodes], which nodes remain; ``is_kept``: bool[placed pods], which pods are on these; ``columns``:
+    columns of these nodes; ``table`` and ``pending``: the pods, and the rows of pending ones; ``counts``: numbers of
+    pods by state, apart from placed ones.
     """
-    is_kept = stays[snapshot.placed_node]
-    number = np.cumsum(stays, dtype=np.int32) - np.int32(1)
-    return snapshot._derive(  # noqa: SLF001  (a function of this class's module)
+    number = stays.cumsum(dtype=np.int32) - np.int32(1)
+    placed_node = number.take(snapshot.placed_node[is_kept])
+    result = snapshot._derive(  # noqa: SLF001  (a function of this class's module)
         nodes=columns,
         used={name: column[stays] for name, column in snapshot.used.items()},
         pod_count=snapshot.pod_count[stays],
         table=table,
         placed_rows=snapshot._placed_rows[is_kept],  # noqa: SLF001
-        placed_node=number[snapshot.placed_node[is_kept]],
+        placed_node=placed_node,
+        placed_class=snapshot.placed_class[is_kept],
         pending_rows=pending,
-        counts={**counts, "placed": int(np.count_nonzero(is_kept))},
+        counts={**counts, "placed": len(placed_node)},
     )
+    vars(result)["placed"] = snapshot.placed.select(is_kept, table)
+    return result

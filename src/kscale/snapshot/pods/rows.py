@@ -257,6 +257,15 @@ class PlacedPods(Sequence[PodRecord]):
         own = np.array([pod.priority for pod in self.added], dtype=np.int64)
         return read_only(np.concatenate([self._table.columns["priority"][self.rows], own]))
 
+    def select(self, keep: NDArray[np.bool_], table: PodTable) -> PlacedPods:
+        """Return some of the pods, none of which was added by a decision.
+
+        ``keep``: bool[n], which pods remain; ``table``: a table that has them in the same rows.
+        """
+        result = PlacedPods(table, self.rows[keep], ())
+        vars(result)["priorities"] = read_only(self.priorities[keep])
+        return result
+
     def where(self, what: str, test: Callable[[Pod], bool], positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return those of the positions whose pods satisfy ``test``, which must depend on the pod alone.
 

@@ -507,25 +507,36 @@ class PodTable:
         ).copy()
         return result
 
-    def replacing(
-        self, removed: NDArray[np.int64], records: Sequence[PodRecord], values: NDArray[np.int64]
-    ) -> PodTable:
-        """Return an immutable copy of this frozen table without the pods of some rows and with more pods at the end.
+    def with_spare_rows(self, records: Sequence[PodRecord], values: NDArray[np.int64]) -> PodTable:
+        """Return an immutable copy of this frozen table with more rows, whose pods do not exist yet.
 
-        ``removed``: these rows; ``values``: what :meth:`put` takes for ``records``, with all numbers from this table.
+        ``values``: what :meth:`put` takes for ``records``, with all numbers from this table. :meth:`exchanging` creates
+        the pods of these rows.
         """
         result, size = self._view(), len(self)
         columns = {}
         for (name, column), added in zip(self.columns.items(), values, strict=True):
             columns[name] = longer = np.empty(size + len(records), column.dtype)
             longer[:size], longer[size:] = column, added
-        columns["state"][removed], columns["source"][removed] = REMOVED, -1
+        columns["state"][size:] = REMOVED
         result.set_columns(GrowingColumns.of(columns))
         result.keys = [*self.keys, *(record.key for record in records)]
         result.records, result.versions, result.population = self.records.copy(), dict(self.versions), object()
-        for row in removed.tolist() if self.records else ():
-            result.records.pop(row)
         result.store_records(range(size, size + len(records)), records, values[COLUMN["version"]].tolist())
+        return result
+
+    def exchanging(self, removed: NDArray[np.int64], created: NDArray[np.int64], states: NDArray[np.int8]) -> PodTable:
+        """Return an immutable copy of this frozen table without the pods of some rows and with those of spare rows.
+
+        ``removed``: rows whose pods are removed; ``created``: spare rows (:meth:`with_spare_rows`); ``states``: states
+        of their pods.
+        """
+        result = self._view()
+        columns = {**self.columns, "state": self.columns["state"].copy(), "source": self.columns["source"].copy()}
+        columns["state"][removed], columns["source"][removed] = REMOVED, -1
+        columns["state"][created] = states
+        result.set_columns(GrowingColumns.of(columns))
+        result.population = object()
         return result
 
     def copy(self) -> PodTable:
