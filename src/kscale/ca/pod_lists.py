@@ -44,7 +44,7 @@ from kscale.objects.pod_owners import (
     is_static_pod,
     pod_annotation,
 )
-from kscale.objects.times import format_duration, parse_duration
+from kscale.objects.times import format_duration, moment_of, parse_duration
 from kscale.scheduling.place import place as filter_out_schedulable
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.rows import PodRows, take_records
@@ -71,8 +71,11 @@ __all__ = [
     "filter_out_expendable_pods",
     "filter_out_schedulable",
     "filter_out_young_pods",
+    "find_daemon_set_pods",
     "find_excluded_placed_pods",
     "find_expendable_placed_pods",
+    "find_old_pods",
+    "find_unscheduled_pods",
     "get_desired_pod_count",
     "get_max_looks",
     "has_provisioning_request_consumer",
@@ -80,6 +83,7 @@ __all__ = [
     "is_recreatable",
     "is_reserved_for_scale_down",
     "is_scheduling_gated",
+    "request_tpus",
     "should_scale_up",
     "split_pods",
     "update_degradation_counter",
@@ -94,6 +98,13 @@ def clear_tpu_requests(pods: Sequence[Pod]) -> list[Pod]:
     Limits and init containers stay unchanged.
     """
     return [_clear_pod(pod) if any(map(_requests_tpu, pod.spec.containers)) else pod for pod in pods]
+
+
+def request_tpus(pods: PendingPodList) -> bool:
+    """Check whether a container of any of the pods requests TPUs (:func:`clear_tpu_requests`)."""
+    return bool(
+        pods.answer_once("pods that request TPUs", lambda pod: any(map(_requests_tpu, pod.spec.containers))).any()
+    )
 
 
 def _requests_tpu(container: Container) -> bool:
@@ -120,19 +131,29 @@ _PENDING_POD_KINDS_KEY: Final = "kinds of waiting pods"
 _MAX_UNUSED_KINDS: Final = 1 << 10  # kinds without pods
 
 
+class _Kind(msgspec.Struct):
+    """Pods that are equal in all that the pod list rules read: their number (from 1 on), one of them, and what
+    :meth:`PendingPodList.answer_once` computed of it, by name.
+    """
+
+    number: int
+    example: Pod
+    answers: dict[str, int] = {}
+
+
 class PendingPodList:
     """Pods in order, with one example per kind.
 
-    ``kind``: int32[n], indices into ``examples``. Pods of one kind are equal in all that the pod list rules read,
+    ``kind``: int32[n], indices into ``kinds``. Pods of one kind are equal in all that the pod list rules read,
     including requests and creation time. An example may be of an earlier loop.
     """
 
-    __slots__ = ("examples", "kind", "records")
+    __slots__ = ("kind", "kinds", "records")
 
-    def __init__(self, records: Sequence[PodRecord], kind: NDArray[np.int32], examples: Sequence[Pod]) -> None:
+    def __init__(self, records: Sequence[PodRecord], kind: NDArray[np.int32], kinds: Sequence[_Kind]) -> None:
         self.records = records
         self.kind = kind
-        self.examples = examples
+        self.kinds = kinds
 
     def __len__(self) -> int:
         return len(self.records)
@@ -141,7 +162,7 @@ class PendingPodList:
     def of(cls, records: Sequence[PodRecord]) -> PendingPodList:
         """Build the list. Kinds of a snapshot's pending pods are cached; other pods are each of their own kind."""
         if not isinstance(records, PodRows) or not records.pending:
-            return cls(records, np.arange(len(records), dtype=np.int32), [record.pod for record in records])
+            return cls(records, np.arange(len(records), dtype=np.int32), [_Kind(1, record.pod) for record in records])
         memo = records.table.memo
         with memo.lock:
             stamps, numbers, known = (
@@ -157,31 +178,36 @@ class PendingPodList:
             used_kinds = [entries[number - 1] for number in present.tolist()]
             if len(missing) and len(known) > 2 * len(used_kinds) + _MAX_UNUSED_KINDS:
                 known.clear()
-                known.update((key, (number, pod)) for number, (key, (_, pod)) in enumerate(used_kinds, 1))
+                known.update((key, _Kind(number, kind.example)) for number, (key, kind) in enumerate(used_kinds, 1))
                 numbers[:] = 0
                 numbers[stamps] = kind + 1
-        return cls(records, kind, [pod for _, (_, pod) in used_kinds])
+        return cls(records, kind, [each for _, each in used_kinds])
 
     def take(self, positions: NDArray[np.int64]) -> PendingPodList:
         """Return the pods at the given positions."""
-        return PendingPodList(take_records(self.records, positions), self.kind[positions], self.examples)
+        return PendingPodList(take_records(self.records, positions), self.kind[positions], self.kinds)
+
+    @property
+    def examples(self) -> list[Pod]:
+        """Return one pod of each kind of ``kinds``."""
+        return [kind.example for kind in self.kinds]
 
     @property
     def in_play(self) -> list[Pod]:
         """Return one example pod of each kind in this list, in ascending order of the kinds' numbers."""
-        return [self.examples[number] for number in self._present.tolist()]
+        return [self.kinds[number].example for number in self._present.tolist()]
 
     @property
     def _present(self) -> NDArray[np.int64]:
         """Return the kinds that occur, ascending."""
-        return np.flatnonzero(np.bincount(self.kind, minlength=len(self.examples)))
+        return np.flatnonzero(np.bincount(self.kind, minlength=len(self.kinds)))
 
     def among(self, chosen: Iterable[Pod]) -> NDArray[np.bool_]:
         """Return which pods have an example among ``chosen`` (by identity): bool[n]."""
         wanted = {id(pod) for pod in chosen}
-        selected = np.zeros(len(self.examples), dtype=np.bool_)
+        selected = np.zeros(len(self.kinds), dtype=np.bool_)
         for number in self._present.tolist():
-            selected[number] = id(self.examples[number]) in wanted
+            selected[number] = id(self.kinds[number].example) in wanted
         return selected[self.kind]
 
     def followed_by(self, pods: Sequence[Pod]) -> PendingPodList:
@@ -197,24 +223,41 @@ class PendingPodList:
         selected = [*rule(pods)]
         return self if len(selected) == len(pods) else self.take(np.flatnonzero(self.among(selected)))
 
+    def answer_once(self, what: str, answer: Callable[[Pod], int]) -> NDArray[np.int32]:
+        """Return ``answer``, a number that depends on the pod's kind alone, for each pod: int32[n].
+
+        It is called once per kind: the results are cached with the kinds under the name ``what``.
+        """
+        answers = [kind.answers.get(what) for kind in self.kinds]
+        if None in answers:
+            for number in self._present.tolist():
+                if answers[number] is None:
+                    kind = self.kinds[number]
+                    answers[number] = kind.answers[what] = int(answer(kind.example))
+            answers = [0 if each is None else each for each in answers]  # of kinds that do not occur
+        return np.array(answers, dtype=np.int32)[self.kind]
+
+    def without(self, unwanted: NDArray[np.bool_]) -> PendingPodList:
+        """Return the list without the pods for which ``unwanted`` (bool[n]) is true; itself if there are none."""
+        return self.take(np.flatnonzero(~unwanted)) if unwanted.any() else self
+
     @property
     def keys(self) -> list[str]:
         """Return ``namespace/name`` of the pods, in order."""
         return get_record_keys(self.records)
 
 
-def _number_kinds(unknown: PodRows, known: dict[Hashable, tuple[int, Pod]]) -> NDArray[np.int64]:
+def _number_kinds(unknown: PodRows, known: dict[Hashable, _Kind]) -> NDArray[np.int64]:
     """Return the kind numbers of the pods ``unknown``: int64[n].
 
-    ``known`` maps what the pods of a kind have in common to (number of the kind, from 1 on; an example pod). Missing
-    kinds are added to it.
+    ``known`` maps what the pods of a kind have in common to the kind. Missing kinds are added to it.
     """
     firsts, which = unknown.kinds
     numbers = []
     for at, key in zip(firsts.tolist(), unknown.kind_keys(firsts), strict=True):
         if key not in known:
-            known[key] = len(known) + 1, unknown[at].pod
-        numbers.append(known[key][0])
+            known[key] = _Kind(len(known) + 1, unknown[at].pod)
+        numbers.append(known[key].number)
     return np.array(numbers, dtype=np.int64)[which]
 
 
@@ -263,11 +306,24 @@ def split_pods(pods: Iterable[Pod], *, bypassed: Collection[str] = (), allowed: 
     excluded. Naming the default scheduler covers pods that name none. Finished pods are in no list.
     """
     bypassed, allowed = _include_empty_name(bypassed), _include_empty_name(allowed)
-    lists = PodLists()
+    lists: list[list[Pod]] = [[] for _ in _LISTS]
     for pod in pods:
         if pod.status.phase not in ("Succeeded", "Failed"):
-            _choose_list(lists, pod, bypassed, allowed).append(pod)
-    return lists
+            lists[_choose_list(pod, bypassed, allowed)].append(pod)
+    return PodLists(**dict(zip(_LISTS, lists, strict=True)))
+
+
+def find_unscheduled_pods(
+    pods: PendingPodList, *, bypassed: Collection[str] = (), allowed: Collection[str] = ()
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the positions of the unschedulable pods and of the unprocessed ones, as in :func:`split_pods`: int64[n].
+
+    The pods must be unfinished.
+    """
+    bypassed, allowed = _include_empty_name(bypassed), _include_empty_name(allowed)
+    what = f"lists of pods: {sorted(bypassed)}, {sorted(allowed)}"
+    number = pods.answer_once(what, lambda pod: _choose_list(pod, bypassed, allowed))
+    return np.flatnonzero(number == _UNSCHEDULABLE), np.flatnonzero(number == _UNPROCESSED)
 
 
 def find_excluded_placed_pods(snapshot: Snapshot, allowed: Collection[str]) -> NDArray[np.int64]:
@@ -293,22 +349,26 @@ def _include_empty_name(names: Collection[str]) -> frozenset[str]:
     return frozenset((*names, "") if DEFAULT_SCHEDULER_NAME in names else names)
 
 
-def _choose_list(lists: PodLists, pod: Pod, bypassed: frozenset[str], allowed: frozenset[str]) -> list[Pod]:
-    """Return the list of ``lists`` in which an unfinished pod belongs."""
+_LISTS: Final = PodLists.__struct_fields__
+_SCHEDULED, _NOMINATED, _UNSCHEDULABLE, _UNPROCESSED, _IGNORED, _EXCLUDED = range(len(_LISTS))
+
+
+def _choose_list(pod: Pod, bypassed: frozenset[str], allowed: frozenset[str]) -> int:
+    """Return the position in ``_LISTS`` of the list in which an unfinished pod belongs."""
     scheduler = pod.spec.scheduler_name or ""
     if allowed and scheduler not in allowed:
-        return lists.excluded
+        return _EXCLUDED
     if pod.spec.node_name:
-        return lists.scheduled
+        return _SCHEDULED
     if pod.metadata.deletion_timestamp is not None:
-        return lists.ignored
+        return _IGNORED
     if pod.status.nominated_node_name:
-        return lists.nominated
+        return _NOMINATED
     condition = find(pod.status.conditions, "PodScheduled")
     if condition is not None and condition.status == "False" and condition.reason == "Unschedulable":
-        return lists.unschedulable
+        return _UNSCHEDULABLE
     undecided = condition is None or (condition.status == "False" and not condition.reason)
-    return lists.unprocessed if scheduler in bypassed and undecided else lists.ignored
+    return _UNPROCESSED if scheduler in bypassed and undecided else _IGNORED
 
 
 _HAS_PRIORITY_KEY = "pods that name a priority"
@@ -356,6 +416,11 @@ def filter_out_daemon_set_pods(pods: Iterable[Pod]) -> list[Pod]:
     return [pod for pod in pods if not is_daemonset_pod(pod)]
 
 
+def find_daemon_set_pods(pods: PendingPodList) -> NDArray[np.bool_]:
+    """Return which of the pods belong to a DaemonSet: bool[n]."""
+    return pods.answer_once("pods of DaemonSets", is_daemonset_pod) > 0
+
+
 class PodAgeResult(msgspec.Struct, kw_only=True):
     """Pods that are old enough, those that are not, and what was logged about annotations."""
 
@@ -376,6 +441,20 @@ def filter_out_young_pods(pods: Iterable[Pod], now: Moment, delay: int = 0) -> P
         old = now - from_text(pod.metadata.creation_timestamp) > own
         (result.pods if old else result.young).append(pod)
     return result
+
+
+def find_old_pods(pods: PendingPodList, now: Moment, delay: int) -> tuple[NDArray[np.bool_], list[str]]:
+    """Return which pods are old enough (bool[n]), and warnings, both as :func:`filter_out_young_pods` decides."""
+    records = pods.records
+    if isinstance(records, PodRows) and not pods.answer_once("pods with a delay", _has_scale_up_delay).any():
+        return records.created < now - delay, []
+    aged = filter_out_young_pods(pods.in_play, now, delay)
+    return pods.among(aged.pods), aged.warnings
+
+
+def _has_scale_up_delay(pod: Pod) -> bool:
+    """Check whether an annotation of the pod sets its delay."""
+    return pod_annotation(pod, SCALE_UP_DELAY) is not None
 
 
 def _get_scale_up_delay(pod: Pod, common: int, warnings: list[str]) -> int:
@@ -617,7 +696,7 @@ def are_all_pods_new(pods: Iterable[Pod], now: Moment) -> bool:
     True if all pods are younger than 2 seconds, or if there are pods that request GPUs and all of these are younger
     than 30 seconds.
     """
-    ages = [(from_text(pod.metadata.creation_timestamp), pod) for pod in pods]
+    ages = [(moment_of(pod.metadata.creation_timestamp), pod) for pod in pods]
     if not ages:
         return False
     if min(created for created, _ in ages) + UNSCHEDULABLE_POD_TIME_BUFFER > now:

@@ -161,8 +161,9 @@ _NO_LIMITS: Final[dict[str, int]] = {}
 
 
 class _NodeLimits:
-    """Limits of nodes. ``migrated``: uint32[nodes], ``drivers``: those with a limit on some node. Updated if CSINodes
-    change.
+    """Limits of nodes. ``limits``: by CSINode name, those of drivers; ``plugins``: by CSINode name, a bit for each
+    in-tree plug-in whose volumes it counts; both without CSINodes that have none. ``migrated``: uint32[nodes];
+    ``drivers``: those with a limit on some node. Updated if CSINodes change.
     """
 
     def __init__(self, names: tuple[str, ...], csi_nodes: dict[str, CSINode], last: _NodeLimits | None) -> None:
@@ -177,11 +178,11 @@ class _NodeLimits:
                 entry = csi_node, _limits(csi_node), get_counted_plugins(csi_node)
             self.known[name] = entry
         if last is not None and is_same:
-            self._limits, self._plugins = last._limits, last._plugins
+            self.limits, self.plugins = last.limits, last.plugins
         else:
-            self._limits = {name: entry[1] for name, entry in self.known.items() if entry[1]}
-            self._plugins = {name: entry[2] for name, entry in self.known.items() if entry[2]}
-        self.drivers: frozenset[str] = frozenset().union(*filter(None, map(self._limits.get, names)))
+            self.limits = {name: entry[1] for name, entry in self.known.items() if entry[1]}
+            self.plugins = {name: entry[2] for name, entry in self.known.items() if entry[2]}
+        self.drivers: frozenset[str] = frozenset().union(*filter(None, map(self.limits.get, names)))
         if last is not None and last.drivers == self.drivers:
             self.drivers = last.drivers
         self._columns: dict[str, NDArray[np.int32]] = {}
@@ -189,7 +190,7 @@ class _NodeLimits:
     @cached_property
     def migrated(self) -> NDArray[np.uint32]:
         """Return a bit for each in-tree plug-in whose volumes a node's CSINode counts: uint32[nodes]."""
-        names, plugins = self._of[0], self._plugins
+        names, plugins = self._of[0], self.plugins
         return np.array([plugins.get(name, 0) for name in names] if plugins else np.zeros(len(names)), dtype=np.uint32)
 
     @property
@@ -215,7 +216,7 @@ class _NodeLimits:
         """Return each node's limit for a driver's volumes, -1 = no limit: int32[nodes]."""
         column = self._columns.get(driver)
         if column is None:
-            limits = [self._limits.get(name, _NO_LIMITS).get(driver, -1) for name in self._of[0]]
+            limits = [self.limits.get(name, _NO_LIMITS).get(driver, -1) for name in self._of[0]]
             column = self._columns[driver] = np.array(limits, dtype=np.int32)
         return column
 

@@ -106,6 +106,11 @@ class PodRows(Sequence[PodRecord]):
         return self.table.columns["stamp"][self._rows]
 
     @property
+    def created(self) -> NDArray[np.int64]:
+        """Return the creation times in nanoseconds since 1970: int64[n]."""
+        return self.table.columns["created"][self._rows]
+
+    @property
     def classes(self) -> NDArray[np.int32]:
         """Return the classes, by number in the interner."""
         return self.table.columns["class_of"][self._rows]
