@@ -121,9 +121,15 @@ def _shapes_of_rows(pods: PodRows, digester: Digester) -> tuple[NDArray[np.int32
 
 def _find_first_equal(left: NDArray[np.int32], right: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the index of the first pair (``left[i]``, ``right[i]``) that equals each pair: int64[n]."""
-    left, right = renumber(left)[0].astype(np.int64), renumber(right)[0].astype(np.int64)
-    pair, first = renumber(left * (right.max(initial=0) + 1) + right)
+    width = int(right.max(initial=0)) + 1
+    if int(left.max(initial=0)) + 1 >= _MAX_PAIRS // width:
+        left, right = renumber(left)[0], renumber(right)[0].astype(np.int64)
+        width = int(right.max(initial=0)) + 1
+    pair, first = renumber(left.astype(np.int64) * width + right)
     return first[pair]
+
+
+_MAX_PAIRS = 1 << 62
 
 
 def _renumber(numbers: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -397,5 +397,7 @@ def _sort_by_priority(records: Sequence[PodRecord]) -> tuple[Sequence[PodRecord]
     """
     priorities = priorities_of(records)
     order = np.argsort(~priorities, kind="stable")  # ~ reverses the order as - does, but does not overflow
+    if isinstance(records, PodRows) and (priorities[1:] <= priorities[:-1]).all():
+        return records, order, priorities  # in order already
     taken = records.take(order) if isinstance(records, PodRows) else [records[i] for i in order.tolist()]
     return taken, order, priorities[order]

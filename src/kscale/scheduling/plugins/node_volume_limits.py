@@ -177,6 +177,8 @@ class _NodeLimits:
             if entry is None or entry[0] is not csi_node:
                 entry = csi_node, _limits(csi_node), get_counted_plugins(csi_node)
             self.known[name] = entry
+        self.limits: dict[str, dict[str, int]]
+        self.plugins: dict[str, int]
         if last is not None and is_same:
             self.limits, self.plugins = last.limits, last.plugins
         else:

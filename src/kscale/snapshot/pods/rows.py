@@ -36,14 +36,16 @@ class PodRows(Sequence[PodRecord]):
 
     ``classes`` and ``controllers`` (int32[n]), ``priorities`` and ``contents`` (int64[n]) need no pod.
     ``equivalence``: cached numbers of equivalent pods (:mod:`kscale.scheduling.equivalent_pods`), int32[n] each.
+    ``distinct``: cached classes of pending pods (:meth:`Classifier.distinct`).
     """
 
-    __slots__ = ("_rows", "equivalence", "table")
+    __slots__ = ("_rows", "distinct", "equivalence", "table")
 
     def __init__(self, table: PodTable, rows: NDArray[np.int64]) -> None:
         self.table = table
         self._rows = rows
         self.equivalence: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
+        self.distinct: tuple[list[PodClass], NDArray[np.int32]] | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -307,20 +309,28 @@ class Classifier:
 
     def distinct(self, pods: Sequence[PodRecord]) -> tuple[list[PodClass], NDArray[np.int32]]:
         """Return (the pods' distinct classes in order of appearance, index of each pod's class into them: int32[n])."""
-        indices = self._numbers(pods)
+        cached = pods.distinct if isinstance(pods, PodRows) else None
+        if cached is not None and self._reads(pods):
+            return [*cached[0]], cached[1]
+        indices = known = self._numbers(pods)
         if indices is None:
             indices = np.fromiter((self._class_of(record).index for record in pods), np.int32, len(pods))
         inverse, first = renumber(indices)
         order = np.argsort(first, kind="stable")
         rank = np.empty(len(order), dtype=np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)
-        return [self._interner.classes[number] for number in indices[first[order]].tolist()], rank[inverse]
+        result = [self._interner.classes[number] for number in indices[first[order]].tolist()], rank[inverse]
+        if known is not None and isinstance(pods, PodRows):
+            pods.distinct = [*result[0]], read_only(result[1])
+        return result
 
     def _numbers(self, pods: Iterable[PodRecord]) -> NDArray[np.int32] | None:
         """Return the existing class numbers of pending pods of a table with this interner; None for other pods."""
-        if self._leftovers or not isinstance(pods, PodRows) or pods.table.interner is not self._interner:
-            return None
-        return pods.classes if pods.pending else None
+        return pods.classes if isinstance(pods, PodRows) and self._reads(pods) and pods.pending else None
+
+    def _reads(self, pods: Sequence[PodRecord]) -> bool:
+        """Check whether the class numbers of the pods' table are those of this classifier."""
+        return not self._leftovers and isinstance(pods, PodRows) and pods.table.interner is self._interner
 
     def _class_of(self, record: PodRecord) -> PodClass:
         """Return the class of a pending pod."""

@@ -210,6 +210,10 @@ def have_uids(
 
 def uids_of(table: PodTable, rows: NDArray[np.int64]) -> list[str]:
     """Return the UIDs of the pods in the given rows, or the keys of pods without UID."""
+    if len(rows) <= _FEW:
+        records = [*map(table.records.get, rows.tolist())]
+        if None not in records:
+            return [record.uid for record in records if record is not None]
     uid_array = np.empty(len(rows), dtype=np.object_)
     source, size = table.columns["source"][rows], table.columns["uid_size"][rows].astype(np.int64)
     at = table.columns["offset"][rows] + table.columns["uid_offset"][rows]
