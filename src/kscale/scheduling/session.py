@@ -8,7 +8,7 @@ snapshot's node list. Nodes that are added later follow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from copy import copy
 from functools import cached_property
 
@@ -92,6 +92,7 @@ class Session:
             self._resources,
             classes.parts,
             classes.number,
+            classes.memo,
             exchangeable=ledger is None,
         )
 
@@ -311,7 +312,7 @@ class Session:
 
     # -- copies of templates -----------------------------------------------------------------------------------------
 
-    def template_identity(self, i: int) -> str | None:
+    def template_identity(self, i: int) -> Hashable | None:
         """Return a key that is equal for templates whose copies the engine cannot distinguish.
 
         ``i``: number of the template. None if that is unknown: a copy's name is special, or devices are considered.

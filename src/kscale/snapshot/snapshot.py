@@ -273,6 +273,15 @@ class Snapshot:
         keys = self.table.keys
         return {keys[row]: row for rows in (self._placed_rows, self._pending_rows) for row in rows.tolist()}
 
+    @property
+    def before_losses(self) -> Snapshot | None:
+        """Return the snapshot from which nodes were lost (:func:`without_lost_nodes`); None for any other snapshot.
+
+        It has the same objects, and all placed pods of this snapshot.
+        """
+        cached = self.memo.find(_BeforeLosses)
+        return None if cached is None else cached.snapshot
+
     # -- derived data ------------------------------------------------------------------------------------------------
 
     @cached_property
@@ -672,4 +681,14 @@ def _select_nodes(
         counts={**counts, "placed": len(placed_node)},
     )
     vars(result)["placed"] = snapshot.placed.select(is_kept, table)
+    result.memo.get(_BeforeLosses, lambda: _BeforeLosses(snapshot))
     return result
+
+
+class _BeforeLosses:
+    """The snapshot from which nodes were lost, cached with the snapshot after that."""
+
+    __slots__ = ("snapshot",)
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot

@@ -312,6 +312,7 @@ def group_pods(snapshot: Snapshot, pods: PodsLike) -> GroupedPods:
     return snapshot.memo.get(GroupedPods, lambda: GroupedPods(snapshot, snapshot.pending_records, None))
 
 
+_FEW_PODS: Final = 256  # plain Python adds up so many values sooner than numpy
 NO_NODE_PERMITTED: Final = "no further node was permitted"
 
 
@@ -436,11 +437,15 @@ class EstimateResult(Result):
         counts. It is called once for equal pods.
         """
         classes, unique = self._class_of[self.order_numbers], self._pods.unique
-        if not len(classes):
-            return 0.0
+        if len(classes) <= _FEW_PODS:
+            numbers, total = classes.tolist(), 0.0
+            value = {number: value_of(unique[number].occupancy) for number in dict.fromkeys(numbers)}
+            for number in numbers:
+                total += value[number]
+            return total
         values = np.zeros(len(unique))
-        numbers = np.flatnonzero(np.bincount(classes))
-        values[numbers] = [value_of(unique[number].occupancy) for number in numbers.tolist()]
+        numbers = np.flatnonzero(np.bincount(classes)).tolist()
+        values[numbers] = [value_of(unique[number].occupancy) for number in numbers]
         return float(np.cumsum(values[classes])[-1])  # cumsum adds in order; sum does not
 
     @cached_property

@@ -27,7 +27,7 @@ from kscale.ca.node_group_set import (
     is_within_quotas,
 )
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.quota import Quota, QuotaTracker, build_cluster_maximum_quota, cap_by_max_nodes_total
+from kscale.ca.quota import CountedNodes, Quota, QuotaTracker, build_cluster_maximum_quota, cap_by_max_nodes_total
 from kscale.ca.scale_up.executor import ExecutorAction, execute_scale_ups_steps
 from kscale.ca.scale_up.expansion import ExpansionFinder, ExpansionOption, PodGroups, ScaleUpContext, find_compared_pods
 from kscale.ca.scale_up_status import (
@@ -335,7 +335,7 @@ class ScaleUpOrchestrator(ExpansionFinder):
         candidates = context.candidates
         if isinstance(candidates, AutoscalerError):
             return self.fail_early(AutoscalerError(candidates.type or INTERNAL_ERROR, candidates.message))
-        self.all_groups = Groups([*groups, *candidates], groups.node_errors)
+        self.all_groups = Groups([*groups, *candidates], groups.node_errors) if candidates else groups
         begun = p.now
         started = yield from p.clock()
         self.observations.append(build_duration_observation("scaleUp:buildPodEquivalenceGroups", started - begun))
@@ -343,7 +343,9 @@ class ScaleUpOrchestrator(ExpansionFinder):
         try:
             if isinstance(limits, AutoscalerError):
                 raise limits
-            tracker = QuotaTracker.maximum(limits, self.nodes, groups, gpu_label=ranking_input.gpu_label)
+            is_snapshots = self.nodes is self.snapshot.columns.objects
+            nodes = CountedNodes.of(self.snapshot) if is_snapshots else CountedNodes.among(self.nodes)
+            tracker = QuotaTracker.maximum(limits, nodes, groups, gpu_label=ranking_input.gpu_label)
         except AutoscalerError as error:
             text = f"could not create quotas tracker: {error.message}"
             return self.fail_early(AutoscalerError(error.type or INTERNAL_ERROR, text))

@@ -466,11 +466,12 @@ class PodClasses:
         checked_pods = {pod.index: pod for pod in pods}
         compiler = PodCompiler(ctx)
         more = {pod.index: pod for pod in others if pod.index not in checked_pods}
-        placed: Sequence[PodClass] = ctx.snapshot.placed_classes
         if shared is not None:
             covering = shared.find(ctx, compiler, checked_pods.values(), more.values(), templates)
             if covering is not None:
                 return covering
+        placed: Sequence[PodClass] = ctx.snapshot.placed_classes
+        if shared is not None:
             checked_pods, more, placed = shared.extend(ctx, checked_pods, more)
         compiled = [compiler.get(pod) for pod in checked_pods.values()]
         classes = cls(checked_pods.values(), compiled, more.values(), placed)
@@ -628,6 +629,7 @@ class SharedPodClasses:
         self._compiler_state: tuple[object, ...] = ()
         self._others: frozenset[PodClass] = frozenset()
         self._placed: frozenset[PodClass] = frozenset()
+        self._covered: Snapshot | None = None  # has no placed classes but these
         self._expected: tuple[dict[int, PodClass], dict[PodClass, None]] = {}, {}
         self._of_templates: dict[int, tuple[NodeTemplate, list[PodClass]]] = {}
 
@@ -669,7 +671,7 @@ class SharedPodClasses:
         has_all = (
             self._compiled.keys() >= {*pods}
             and self._others.issuperset(others)
-            and self._placed.issuperset(ctx.snapshot.placed_classes)
+            and self._has_placed_classes(ctx.snapshot)
         )
         if not has_all:
             return None
@@ -678,6 +680,15 @@ class SharedPodClasses:
             return None
         now = [each for plugin in self._plugins for each in plugin.get_part_dependencies(self._storage, ctx)]
         return self._classes if _is_identical(around, now) else None
+
+    def _has_placed_classes(self, snapshot: Snapshot) -> bool:
+        """Check whether the shared classes have the classes of all placed pods of a snapshot."""
+        before = snapshot.before_losses
+        if before is None:
+            return self._placed.issuperset(snapshot.placed_classes)
+        if self._covered is not before and self._placed.issuperset(before.placed_classes):
+            self._covered = before
+        return self._covered is before or self._placed.issuperset(snapshot.placed_classes)
 
     def extend(
         self, ctx: Context, pods: dict[int, PodClass], others: dict[int, PodClass]
@@ -721,7 +732,7 @@ class SharedPodClasses:
         self._classes, self._signature, self._plugins, self._storage = classes, signature, plugins, storage
         self._compiled = dict(zip(classes.pods, signature[1], strict=False))
         self._others = frozenset(classes.pods[: classes.own_count])
-        self._placed = frozenset(classes.placed)
+        self._placed, self._covered = frozenset(classes.placed), None
 
 
 _Signature = tuple[Sequence[Any], ...]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property, partial
 from threading import Lock
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,6 +145,9 @@ class _BrokenNodes(dict[str, str]):
     def _build(cls, ctx: Context) -> _BrokenNodes:
         """Map each node whose placed pods' ephemeral claims belong to other pods to upstream's text about the first."""
         snapshot, broken = ctx.snapshot, cls()
+        before = snapshot.before_losses
+        if before is not None and before.memo.find(cls) == broken:  # nor are there any among fewer pods
+            return broken
         for which, pod in enumerate(snapshot.placed_classes):
             if pod.volumes and _has_ephemeral_claim(pod):
                 status = _resolve(pod, Volumes.of(ctx), incoming=False)
@@ -157,13 +160,11 @@ class _BrokenNodes(dict[str, str]):
         return id(self)
 
 
-_NO_LIMITS: Final[dict[str, int]] = {}
-
-
 class _NodeLimits:
-    """Limits of nodes. ``limits``: by CSINode name, those of drivers; ``plugins``: by CSINode name, a bit for each
-    in-tree plug-in whose volumes it counts; both without CSINodes that have none. ``migrated``: uint32[nodes];
-    ``drivers``: those with a limit on some node. Updated if CSINodes change.
+    """Limits of nodes. Updated if CSINodes change.
+
+    ``limits``: by driver, then by CSINode name; ``drivers``: those with a limit on some node. ``plugins``: by CSINode
+    name, a bit for each in-tree plug-in whose volumes it counts; ``migrated``: the same by node, uint32[nodes].
     """
 
     def __init__(self, names: tuple[str, ...], csi_nodes: dict[str, CSINode], last: _NodeLimits | None) -> None:
@@ -177,14 +178,15 @@ class _NodeLimits:
             if entry is None or entry[0] is not csi_node:
                 entry = csi_node, _limits(csi_node), get_counted_plugins(csi_node)
             self.known[name] = entry
-        self.limits: dict[str, dict[str, int]]
-        self.plugins: dict[str, int]
-        if last is not None and is_same:
-            self.limits, self.plugins = last.limits, last.plugins
-        else:
-            self.limits = {name: entry[1] for name, entry in self.known.items() if entry[1]}
-            self.plugins = {name: entry[2] for name, entry in self.known.items() if entry[2]}
-        self.drivers: frozenset[str] = frozenset().union(*filter(None, map(self.limits.get, names)))
+        self.limits: dict[str, dict[str, int]] = last.limits if last is not None and is_same else {}
+        self.plugins: dict[str, int] = last.plugins if last is not None and is_same else {}
+        for name, (_, limits, plugins) in self.known.items() if not is_same else ():
+            self.plugins[name] = plugins
+            for driver, limit in limits.items():
+                self.limits.setdefault(driver, {})[name] = limit
+        self.drivers = frozenset(
+            driver for driver, limits in self.limits.items() if not limits.keys().isdisjoint(names)
+        )
         if last is not None and last.drivers == self.drivers:
             self.drivers = last.drivers
         self._columns: dict[str, NDArray[np.int32]] = {}
@@ -193,7 +195,7 @@ class _NodeLimits:
     def migrated(self) -> NDArray[np.uint32]:
         """Return a bit for each in-tree plug-in whose volumes a node's CSINode counts: uint32[nodes]."""
         names, plugins = self._of[0], self.plugins
-        return np.array([plugins.get(name, 0) for name in names] if plugins else np.zeros(len(names)), dtype=np.uint32)
+        return np.array([plugins.get(name, 0) for name in names], dtype=np.uint32)
 
     @property
     def csi_nodes(self) -> dict[str, CSINode]:
@@ -218,8 +220,9 @@ class _NodeLimits:
         """Return each node's limit for a driver's volumes, -1 = no limit: int32[nodes]."""
         column = self._columns.get(driver)
         if column is None:
-            limits = [self.limits.get(name, _NO_LIMITS).get(driver, -1) for name in self._of[0]]
-            column = self._columns[driver] = np.array(limits, dtype=np.int32)
+            limits = self.limits[driver]
+            column = np.array([limits.get(name, -1) for name in self._of[0]], dtype=np.int32)
+            self._columns[driver] = column
         return column
 
 
