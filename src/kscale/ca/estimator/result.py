@@ -222,6 +222,7 @@ class GroupedPods:
         self.requests = np.zeros((1, 2))
         """float64[K, 2]: different amounts of cpu and memory."""
         self._sums: dict[bytes, tuple[int, int]] = {}
+        self._values: dict[Callable[[Mapping[str, int]], float], NDArray[np.float64]] = {}
         self.counted: NDArray[np.int64] | None = None
         """Cached result of ``class_counts``."""
         taken = [(pod.occupancy.get(CPU, 0), pod.occupancy.get(MEMORY, 0)) for pod in self.unique]
@@ -236,7 +237,7 @@ class GroupedPods:
         """Return a copy with the session's class numbers: ``unique`` has all classes that the session can check."""
         part = copy(self)
         class_of, unique = session.classes_of(self.unique)[self.class_of], [*session.pods[: session.checked_count]]
-        vars(part).update(class_of=class_of, unique=unique, counted=None, _sums={})
+        vars(part).update(class_of=class_of, unique=unique, counted=None, _sums={}, _values={})
         return part
 
     def select_groups(self, groups: NDArray[np.int64]) -> GroupedPods:
@@ -290,6 +291,15 @@ class GroupedPods:
             total = self._sums[key] = cpu, memory
         return total
 
+    def get_values(self, value_of: Callable[[Mapping[str, int]], float]) -> NDArray[np.float64]:
+        """Return ``value_of`` what a pod of each class occupies: float64[classes]. The last result is cached."""
+        values = self._values.get(value_of)
+        if values is None:
+            values = np.array([value_of(pod.occupancy) for pod in self.unique], dtype=np.float64)
+            self._values.clear()
+            self._values[value_of] = values
+        return values
+
     def keys_of_group(self, group: int) -> list[str]:
         """Return the keys (``namespace/name``) of the pods of a group."""
         return self.keys_of(self.members[self.starts[group] : self.starts[group + 1]])
@@ -312,7 +322,6 @@ def group_pods(snapshot: Snapshot, pods: PodsLike) -> GroupedPods:
     return snapshot.memo.get(GroupedPods, lambda: GroupedPods(snapshot, snapshot.pending_records, None))
 
 
-_FEW_PODS: Final = 256  # plain Python adds up so many values sooner than numpy
 NO_NODE_PERMITTED: Final = "no further node was permitted"
 
 
@@ -434,19 +443,13 @@ class EstimateResult(Result):
         """Return the sum of a value of the pods that fit, added one by one in the order of their placement.
 
         ``value_of`` computes the value from what a pod occupies, by resource: cpu in milli-units, otherwise bytes or
-        counts. It is called once for equal pods.
+        counts. It is called once for equal pods, and its values are cached for the next estimate with the same pods.
         """
-        classes, unique = self._class_of[self.order_numbers], self._pods.unique
-        if len(classes) <= _FEW_PODS:
-            numbers, total = classes.tolist(), 0.0
-            value = {number: value_of(unique[number].occupancy) for number in dict.fromkeys(numbers)}
-            for number in numbers:
-                total += value[number]
-            return total
-        values = np.zeros(len(unique))
-        numbers = np.flatnonzero(np.bincount(classes)).tolist()
-        values[numbers] = [value_of(unique[number].occupancy) for number in numbers]
-        return float(np.cumsum(values[classes])[-1])  # cumsum adds in order; sum does not
+        classes = self._class_of.take(self.order_numbers)
+        if not len(classes):
+            return 0.0
+        values = self._pods.get_values(value_of).take(classes)
+        return float(values.cumsum()[-1])  # cumsum adds in order; sum does not
 
     @cached_property
     def runs(self) -> list[tuple[int, int]]:

@@ -51,13 +51,15 @@ _ZERO_QUANTITY = Quantity.zero()
 class GroupPrices(msgspec.Struct, kw_only=True, frozen=True):
     """Prices per hour: ``nodes`` by name of a group's template node, pods by ``per_core`` and ``per_gib`` requested.
 
-    ``amounts``: cached cores and GiB of pods, by identity.
+    ``amounts``: cached cores and GiB of pods, by identity; ``values``: cached functions that price what a pod occupies,
+    by hours.
     """
 
     nodes: dict[str, float]
     per_core: float
     per_gib: float
     amounts: dict[int, tuple[Pod, float, float]] = {}
+    values: dict[float, Callable[[Mapping[str, int]], float]] = {}
 
     def node_price(self, node: Node, start: Moment, end: Moment) -> float:
         """Return the cost of a node from ``start`` to ``end``. Raises AutoscalerError if the node has no price."""
@@ -77,11 +79,15 @@ class GroupPrices(msgspec.Struct, kw_only=True, frozen=True):
     def sum_pod_prices(self, pods: PodRuns, start: Moment, end: Moment) -> float:
         """Return the sum of :meth:`pod_price` of all pods, added one by one in their order."""
         hours = _count_hours(start, end)
-        return pods.sum_by_class(
-            lambda occupied: (
-                (occupied.get(CPU, 0) / 1000 * self.per_core + occupied.get(MEMORY, 0) / _GIB * self.per_gib) * hours
-            )
-        )
+        value_of = self.values.get(hours)
+        if value_of is None:
+            value_of = self.values[hours] = _build_pricing(self.per_core, self.per_gib, hours)
+        return pods.sum_by_class(value_of)
+
+
+def _build_pricing(per_core: float, per_gib: float, hours: float) -> Callable[[Mapping[str, int]], float]:
+    """Return a function that returns the cost of the CPU and memory that a pod occupies for some hours."""
+    return lambda occupied: (occupied.get(CPU, 0) / 1000 * per_core + occupied.get(MEMORY, 0) / _GIB * per_gib) * hours
 
 
 def build_group_prices(

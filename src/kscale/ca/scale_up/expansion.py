@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Hashable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -45,6 +45,7 @@ from kscale.ca.scale_up_status import NoScaleUpInfo
 from kscale.effects import Moment, Observation, Progress, StepsOf, Wait
 from kscale.objects.api.apps import DaemonSet
 from kscale.objects.api.core import Node
+from kscale.objects.argument_types import unchecked
 from kscale.objects.node_selectors import INSTANCE_TYPE
 from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate
 from kscale.scheduling.coercion import PodsLike
@@ -336,6 +337,9 @@ class CachedRecords(Sequence[PodRecord]):
         return record
 
 
+_sum_by_class: Final = unchecked(EstimateResult.sum_by_class)
+
+
 class EstimatedPodRuns(PodRuns):
     """The pods that an estimate placed, in the order of placement.
 
@@ -381,7 +385,7 @@ class EstimatedPodRuns(PodRuns):
         ``value_of`` computes the value from what a pod occupies, by resource: cpu in milli-units, otherwise bytes or
         counts.
         """
-        return self._estimate.sum_by_class(value_of)
+        return _sum_by_class(self._estimate, value_of)
 
 
 class ExpansionOption(msgspec.Struct, kw_only=True):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from functools import cached_property, partial
 from operator import is_
 from typing import Any, Final, TypeVar
+from weakref import ref
 
 import msgspec
 import numpy as np
@@ -629,7 +630,7 @@ class SharedPodClasses:
         self._compiler_state: tuple[object, ...] = ()
         self._others: frozenset[PodClass] = frozenset()
         self._placed: frozenset[PodClass] = frozenset()
-        self._covered: Snapshot | None = None  # has no placed classes but these
+        self._covered: Callable[[], Snapshot | None] = lambda: None  # returns one that has no placed classes but these
         self._expected: tuple[dict[int, PodClass], dict[PodClass, None]] = {}, {}
         self._of_templates: dict[int, tuple[NodeTemplate, list[PodClass]]] = {}
 
@@ -686,9 +687,9 @@ class SharedPodClasses:
         before = snapshot.before_losses
         if before is None:
             return self._placed.issuperset(snapshot.placed_classes)
-        if self._covered is not before and self._placed.issuperset(before.placed_classes):
-            self._covered = before
-        return self._covered is before or self._placed.issuperset(snapshot.placed_classes)
+        if self._covered() is not before and self._placed.issuperset(before.placed_classes):
+            self._covered = ref(before)
+        return self._covered() is before or self._placed.issuperset(snapshot.placed_classes)
 
     def extend(
         self, ctx: Context, pods: dict[int, PodClass], others: dict[int, PodClass]
@@ -732,7 +733,7 @@ class SharedPodClasses:
         self._classes, self._signature, self._plugins, self._storage = classes, signature, plugins, storage
         self._compiled = dict(zip(classes.pods, signature[1], strict=False))
         self._others = frozenset(classes.pods[: classes.own_count])
-        self._placed, self._covered = frozenset(classes.placed), None
+        self._placed, self._covered = frozenset(classes.placed), lambda: None
 
 
 _Signature = tuple[Sequence[Any], ...]

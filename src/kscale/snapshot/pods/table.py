@@ -208,9 +208,12 @@ def have_uids(
     return fits
 
 
+_MAX_STORED: Final = 1 << 9  # of so many rows the records are tried first
+
+
 def uids_of(table: PodTable, rows: NDArray[np.int64]) -> list[str]:
     """Return the UIDs of the pods in the given rows, or the keys of pods without UID."""
-    if len(rows) <= _FEW:
+    if len(rows) <= _MAX_STORED:
         records = [*map(table.records.get, rows.tolist())]
         if None not in records:
             return [record.uid for record in records if record is not None]
