@@ -668,19 +668,20 @@ def _select_nodes(
     pods by state, apart from placed ones.
     """
     number = stays.cumsum(dtype=np.int32) - np.int32(1)
-    placed_node = number.take(snapshot.placed_node[is_kept])
+    kept = is_kept.nonzero()[0]
+    placed_node = number.take(snapshot.placed_node.take(kept))
     result = snapshot._derive(  # noqa: SLF001  (a function of this class's module)
         nodes=columns,
         used={name: column[stays] for name, column in snapshot.used.items()},
         pod_count=snapshot.pod_count[stays],
         table=table,
-        placed_rows=snapshot._placed_rows[is_kept],  # noqa: SLF001
+        placed_rows=snapshot._placed_rows.take(kept),  # noqa: SLF001
         placed_node=placed_node,
-        placed_class=snapshot.placed_class[is_kept],
+        placed_class=snapshot.placed_class.take(kept),
         pending_rows=pending,
         counts={**counts, "placed": len(placed_node)},
     )
-    vars(result)["placed"] = snapshot.placed.select(is_kept, table)
+    vars(result)["placed"] = snapshot.placed.select(kept, table)
     result.memo.get(_BeforeLosses, lambda: _BeforeLosses(snapshot))
     return result
 

@@ -383,10 +383,12 @@ class Nodes:
 
     def without(self, names: Collection[str]) -> Nodes:
         """Return a copy without the nodes ``names``."""
-        group_of = {name: group for name, group in self.group_of.items() if name not in names}
-        lost = Counter(self.group_of[name] for name in names if name in self.group_of)
-        members = {group: count - lost[group] for group, count in self.members.items()}
-        return Nodes(members, group_of, {name: price for name, price in self.others.items() if name not in names})
+        group_of, members, others = dict(self.group_of), dict(self.members), dict(self.others)
+        for name in names:
+            others.pop(name, None)
+            if (group := group_of.pop(name, None)) is not None:
+                members[group] -= 1
+        return Nodes(members, group_of, others)
 
     def beside(self, world: World) -> float | None:
         """Return the $/h of the nodes that belong to no current group: of retired groups, and without group.

@@ -437,11 +437,12 @@ def _add_model_templates(made: World, world: World, models: list[dict[str, NodeT
 
     ``models``: cache of the templates by group, which is filled if it is empty.
     """
-    nodes = made.place.snapshot.columns.objects
+    nodes, members = made.place.snapshot.columns.objects, made.existing.members
     without_nodes = [
         group.id
         for group in made.groups
-        if group.id not in made.templates
+        if not members.get(group.id)
+        and group.id not in made.templates
         and group.template is None
         and group.from_node is None
         and not has_members(group, nodes)

@@ -588,9 +588,9 @@ class PodClasses:
         numbers = np.full(len(snapshot.interner.classes), -1, dtype=np.int32)
         for i in self._counting:
             numbers[self.pods[i].index] = i
-        pods = numbers[snapshot.placed_class]
-        count = pods >= 0
-        return pods[count], snapshot.placed_node[count]
+        pods = numbers.take(snapshot.placed_class)
+        counted = (pods >= 0).nonzero()[0]
+        return pods.take(counted), snapshot.placed_node.take(counted)
 
     def get_requested_drivers(self, pods: Iterable[PodClass]) -> tuple[str, ...]:
         """Return the CSI drivers of the volumes that these classes attach, each once. All must be checkable."""

@@ -264,13 +264,13 @@ class PlacedPods(Sequence[PodRecord]):
         own = np.array([pod.priority for pod in self.added], dtype=np.int64)
         return read_only(np.concatenate([self._table.columns["priority"][self.rows], own]))
 
-    def select(self, keep: NDArray[np.bool_], table: PodTable) -> PlacedPods:
-        """Return some of the pods, none of which was added by a decision.
+    def select(self, positions: NDArray[np.int64], table: PodTable) -> PlacedPods:
+        """Return the pods at these positions, none of which was added by a decision.
 
-        ``keep``: bool[n], which pods remain; ``table``: a table that has them in the same rows.
+        ``table``: a table that has them in the same rows.
         """
-        result = PlacedPods(table, self.rows[keep], ())
-        vars(result)["priorities"] = read_only(self.priorities[keep])
+        result = PlacedPods(table, self.rows.take(positions), ())
+        vars(result)["priorities"] = read_only(self.priorities.take(positions))
         return result
 
     def where(self, what: str, test: Callable[[Pod], bool], positions: NDArray[np.int64]) -> NDArray[np.int64]:
