@@ -131,29 +131,32 @@ _PENDING_POD_KINDS_KEY: Final = "kinds of waiting pods"
 _MAX_UNUSED_KINDS: Final = 1 << 10  # kinds without pods
 
 
-class _Kind(msgspec.Struct):
-    """Pods that are equal in all that the pod list rules read: their number (from 1 on), one of them, and what
-    :meth:`PendingPodList.answer_once` computed of it, by name.
-    """
-
-    number: int
-    example: Pod
-    answers: dict[str, int] = {}
+_KIND_ANSWERS_KEY: Final = "facts about kinds of waiting pods"
 
 
 class PendingPodList:
     """Pods in order, with one example per kind.
 
-    ``kind``: int32[n], indices into ``kinds``. Pods of one kind are equal in all that the pod list rules read,
+    ``kind``: int32[n], indices into ``examples``. Pods of one kind are equal in all that the pod list rules read,
     including requests and creation time. An example may be of an earlier loop.
+
+    ``cached``: numbers of the kinds, int64[examples], and what was computed of these kinds before: by name, int32 by
+    number, -1 = not computed. None for pods that are in no snapshot.
     """
 
-    __slots__ = ("kind", "kinds", "records")
+    __slots__ = ("cached", "examples", "kind", "records")
 
-    def __init__(self, records: Sequence[PodRecord], kind: NDArray[np.int32], kinds: Sequence[_Kind]) -> None:
+    def __init__(
+        self,
+        records: Sequence[PodRecord],
+        kind: NDArray[np.int32],
+        examples: Sequence[Pod],
+        cached: tuple[NDArray[np.int64], dict[str, NDArray[np.int32]]] | None = None,
+    ) -> None:
         self.records = records
         self.kind = kind
-        self.kinds = kinds
+        self.examples = examples
+        self.cached = cached
 
     def __len__(self) -> int:
         return len(self.records)
@@ -162,7 +165,7 @@ class PendingPodList:
     def of(cls, records: Sequence[PodRecord]) -> PendingPodList:
         """Build the list. Kinds of a snapshot's pending pods are cached; other pods are each of their own kind."""
         if not isinstance(records, PodRows) or not records.pending:
-            return cls(records, np.arange(len(records), dtype=np.int32), [_Kind(1, record.pod) for record in records])
+            return cls(records, np.arange(len(records), dtype=np.int32), [record.pod for record in records])
         memo = records.table.memo
         with memo.lock:
             stamps, numbers, known = (
@@ -178,36 +181,34 @@ class PendingPodList:
             used_kinds = [entries[number - 1] for number in present.tolist()]
             if len(missing) and len(known) > 2 * len(used_kinds) + _MAX_UNUSED_KINDS:
                 known.clear()
-                known.update((key, _Kind(number, kind.example)) for number, (key, kind) in enumerate(used_kinds, 1))
+                known.update((key, (number, pod)) for number, (key, (_, pod)) in enumerate(used_kinds, 1))
+                memo.values(_KIND_ANSWERS_KEY).clear()  # lists of earlier loops keep theirs
                 numbers[:] = 0
                 numbers[stamps] = kind + 1
-        return cls(records, kind, [each for _, each in used_kinds])
+                present = np.arange(1, len(used_kinds) + 1)
+            cached = present, memo.values(_KIND_ANSWERS_KEY).setdefault("by name", {})
+        return cls(records, kind, [pod for _, (_, pod) in used_kinds], cached)
 
     def take(self, positions: NDArray[np.int64]) -> PendingPodList:
         """Return the pods at the given positions."""
-        return PendingPodList(take_records(self.records, positions), self.kind[positions], self.kinds)
-
-    @property
-    def examples(self) -> list[Pod]:
-        """Return one pod of each kind of ``kinds``."""
-        return [kind.example for kind in self.kinds]
+        return PendingPodList(take_records(self.records, positions), self.kind[positions], self.examples, self.cached)
 
     @property
     def in_play(self) -> list[Pod]:
         """Return one example pod of each kind in this list, in ascending order of the kinds' numbers."""
-        return [self.kinds[number].example for number in self._present.tolist()]
+        return [self.examples[number] for number in self._present.tolist()]
 
     @property
     def _present(self) -> NDArray[np.int64]:
         """Return the kinds that occur, ascending."""
-        return np.flatnonzero(np.bincount(self.kind, minlength=len(self.kinds)))
+        return np.flatnonzero(np.bincount(self.kind, minlength=len(self.examples)))
 
     def among(self, chosen: Iterable[Pod]) -> NDArray[np.bool_]:
         """Return which pods have an example among ``chosen`` (by identity): bool[n]."""
         wanted = {id(pod) for pod in chosen}
-        selected = np.zeros(len(self.kinds), dtype=np.bool_)
+        selected = np.zeros(len(self.examples), dtype=np.bool_)
         for number in self._present.tolist():
-            selected[number] = id(self.kinds[number].example) in wanted
+            selected[number] = id(self.examples[number]) in wanted
         return selected[self.kind]
 
     def followed_by(self, pods: Sequence[Pod]) -> PendingPodList:
@@ -224,18 +225,21 @@ class PendingPodList:
         return self if len(selected) == len(pods) else self.take(np.flatnonzero(self.among(selected)))
 
     def answer_once(self, what: str, answer: Callable[[Pod], int]) -> NDArray[np.int32]:
-        """Return ``answer``, a number that depends on the pod's kind alone, for each pod: int32[n].
+        """Return ``answer``, a number from 0 on that depends on the pod's kind alone, for each pod: int32[n].
 
-        It is called once per kind: the results are cached with the kinds under the name ``what``.
+        It is called once per kind: for pods of a snapshot the results are cached with the kinds, by ``what``.
         """
-        answers = [kind.answers.get(what) for kind in self.kinds]
-        if None in answers:
-            for number in self._present.tolist():
-                if answers[number] is None:
-                    kind = self.kinds[number]
-                    answers[number] = kind.answers[what] = int(answer(kind.example))
-            answers = [0 if each is None else each for each in answers]  # of kinds that do not occur
-        return np.array(answers, dtype=np.int32)[self.kind]
+        if self.cached is None:
+            return np.array([answer(pod) for pod in self.examples], dtype=np.int32)[self.kind]
+        numbers, cached = self.cached
+        answers, size = cached.get(what), int(numbers.max(initial=0)) + 1
+        if answers is None or len(answers) < size:
+            before = np.zeros(0, dtype=np.int32) if answers is None else answers
+            cached[what] = answers = np.append(before, np.full(2 * size - len(before), -1, dtype=np.int32))
+        of_example = answers[numbers]
+        for i in np.flatnonzero(of_example < 0).tolist():
+            of_example[i] = answers[numbers[i]] = int(answer(self.examples[i]))
+        return of_example[self.kind]
 
     def without(self, unwanted: NDArray[np.bool_]) -> PendingPodList:
         """Return the list without the pods for which ``unwanted`` (bool[n]) is true; itself if there are none."""
@@ -247,17 +251,18 @@ class PendingPodList:
         return get_record_keys(self.records)
 
 
-def _number_kinds(unknown: PodRows, known: dict[Hashable, _Kind]) -> NDArray[np.int64]:
+def _number_kinds(unknown: PodRows, known: dict[Hashable, tuple[int, Pod]]) -> NDArray[np.int64]:
     """Return the kind numbers of the pods ``unknown``: int64[n].
 
-    ``known`` maps what the pods of a kind have in common to the kind. Missing kinds are added to it.
+    ``known`` maps what the pods of a kind have in common to (number of the kind, from 1 on; an example pod). Missing
+    kinds are added to it.
     """
     firsts, which = unknown.kinds
     numbers = []
     for at, key in zip(firsts.tolist(), unknown.kind_keys(firsts), strict=True):
         if key not in known:
-            known[key] = _Kind(len(known) + 1, unknown[at].pod)
-        numbers.append(known[key].number)
+            known[key] = len(known) + 1, unknown[at].pod
+        numbers.append(known[key][0])
     return np.array(numbers, dtype=np.int64)[which]
 
 

@@ -7,7 +7,7 @@ provider is asked (:func:`filter_by_price_steps`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from math import inf, isfinite
@@ -255,7 +255,8 @@ def filter_by_price(options: Sequence[Option], inputs: ExpanderInput) -> FilterR
         stabilization = per_hour(_STABILIZATION_POD)
     except AutoscalerError:
         stabilization = 0.0
-    result = FilterResult(survivors=[])
+    notes = _Notes()
+    result = FilterResult(survivors=[], notes=notes)
     minimum = MinimumScore()
     for option in options:
         node = inputs.nodes.get(option.group)
@@ -287,15 +288,35 @@ def filter_by_price(options: Sequence[Option], inputs: ExpanderInput) -> FilterR
             "suppressed": suppressed,
             "final_score": score,
         }
-        debug = f"{option.debug} | price-expander: " + " ".join(
-            f"{name}={format_fixed(number)}" for name, number in parts.items()
-        )
         result.scores[option.group] = score
-        result.notes[option.group] = debug
         result.parts[option.group] = parts
-        minimum.offer(msgspec.structs.replace(option, similar=[], debug=debug), score)
-    result.survivors = minimum.options
+        notes.calculations[option.group] = option.debug, parts
+        minimum.offer(option, score)
+    result.survivors = [
+        msgspec.structs.replace(option, similar=[], debug=notes[option.group]) for option in minimum.options
+    ]
     return result
+
+
+class _Notes(Mapping[str, str]):
+    """Upstream's text on the score of each group, formatted when it is read.
+
+    ``calculations``: by group id, the text about the option before it, and the numbers by name.
+    """
+
+    def __init__(self) -> None:
+        self.calculations: dict[str, tuple[str, dict[str, float]]] = {}
+
+    def __getitem__(self, group: str) -> str:
+        debug, parts = self.calculations[group]
+        numbers = " ".join(f"{name}={format_fixed(number)}" for name, number in parts.items())
+        return f"{debug} | price-expander: {numbers}"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.calculations)
+
+    def __len__(self) -> int:
+        return len(self.calculations)
 
 
 def _get_nodes_price(prices: PriceModel, node: Node, count: int, start: Moment, end: Moment) -> float:

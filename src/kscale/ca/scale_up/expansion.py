@@ -453,8 +453,8 @@ class ExpansionFinder:
         self._namespace_counts: dict[bytes, int] = {}
         self.expansion_options: list[ExpansionOption] = []
         self._similar: SimilarGroups | None = None
-        self.observations: list[Observation] = []
-        """In the order in which they are emitted."""
+        self.observations: list[Observation | Callable[[], Observation]] = []
+        """In the order in which they are emitted; some are built when they are read."""
         self.sharing: list[str] = []
 
     # -- groups and options ------------------------------------------------------------------------------------
@@ -524,9 +524,8 @@ class ExpansionFinder:
                 self.expansion_options.append(option)
             estimated = self.schedulable[group.id]
             if estimated.any():
-                self.observations.append(
-                    self._build_heterogeneity_observation(self.templates[group.id].node, estimated)
-                )
+                node = self.templates[group.id].node
+                self.observations.append(partial(self._build_heterogeneity_observation, node, estimated))
             if stop_after and len(self.expansion_options) >= stop_after:
                 break
             now = yield from self.p.clock()

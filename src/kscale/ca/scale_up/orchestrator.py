@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace as replace_input
 from datetime import datetime
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -295,7 +296,7 @@ class ScaleUpOrchestrator(ExpansionFinder):
             initializers=self.initializers,
             resized=self.resized,
             exceeded=self.filtered.exceeded,
-            observations=tuple(self.observations),
+            observations=Deferred(partial(_build_observations, tuple(self.observations))),
             sharing=tuple(self.sharing),
             expander_options=self.ranked_options,
             expander_input=self.ranking_input,
@@ -495,6 +496,11 @@ class ScaleUpOrchestrator(ExpansionFinder):
         self.considered_more = [item for item in (created.main, *created.extra) if item.id != old]
         self._similar = None
         self.state = recalculate_ranges(self.state, self.groups)
+
+
+def _build_observations(observations: Iterable[Observation | Callable[[], Observation]]) -> list[Observation]:
+    """Return the observations; those that are functions are built by them."""
+    return [each if isinstance(each, Observation) else each() for each in observations]
 
 
 @typed

@@ -357,7 +357,7 @@ class ScaleUpLoop:
             )
         old, warnings = find_old_pods(wanted, self.now, duration(options.new_pod_scale_up_delay))
         context.warnings += warnings
-        before.asked, before.young = wanted.take(np.flatnonzero(old)), wanted.take(np.flatnonzero(~old))
+        before.asked, before.young = wanted.without(~old), wanted.take(np.flatnonzero(~old))
         before.lists = PodCounts(
             waiting=len(waiting),
             ignored=ignored + context.snapshot.counts["gated"],
