@@ -24,6 +24,7 @@ from kscale.scheduling.equivalent_pods import number_controllers_and_shapes
 from kscale.scheduling.fit import fit
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
+from kscale.snapshot.columns import starts_of_runs
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.rows import PodRows, take_records
 from kscale.snapshot.snapshot import Snapshot
@@ -351,7 +352,7 @@ def _try_to_place(
             if name is not None:
                 hints[i] = index.get(name, -1)
     controller, shape = number_controllers_and_shapes(records)
-    begins = np.flatnonzero(np.r_[True, priorities[1:] != priorities[:-1]]) if count else np.zeros(0, np.int64)
+    begins = starts_of_runs(priorities)
     engine.cursor = state.cursor
     node, order, overflowing = _engine.try_schedule(
         engine,

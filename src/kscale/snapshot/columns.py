@@ -31,6 +31,7 @@ __all__ = [
     "group_equal_rows",
     "median",
     "read_only",
+    "starts_of_runs",
     "state_of",
 ]
 
@@ -81,6 +82,13 @@ def read_only(column: Column) -> Column:
     view = column.view()
     view.flags.writeable = False
     return view
+
+
+def starts_of_runs(numbers: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the positions of the entries that differ from the one before, and of the first: int64[runs]."""
+    is_start = np.ones(len(numbers), dtype=np.bool_)
+    np.not_equal(numbers[1:], numbers[:-1], out=is_start[1:])
+    return is_start.nonzero()[0]
 
 
 def distinct(numbers: NDArray[Number]) -> NDArray[Number]:

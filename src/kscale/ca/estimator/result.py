@@ -27,6 +27,7 @@ from kscale.scheduling.equivalent_pods import equivalence_groups, number_control
 from kscale.scheduling.session import Session
 from kscale.scheduling.status import Verdict
 from kscale.snapshot.classes.interner import PodClass
+from kscale.snapshot.columns import starts_of_runs
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.rows import PodRows
 from kscale.snapshot.snapshot import Snapshot
@@ -458,7 +459,7 @@ class EstimateResult(Result):
         Each run is (number of the first pod in ``records``, length).
         """
         classes = self._class_of[self.order_numbers]
-        starts = np.flatnonzero(np.r_[True, classes[1:] != classes[:-1]]) if len(classes) else np.zeros(0, np.int64)
+        starts = starts_of_runs(classes)
         lengths = np.diff(np.append(starts, len(classes))).tolist()
         firsts = self.pod_of[self.order_numbers[starts]].tolist()
         return list(zip(firsts, lengths, strict=True))

@@ -159,8 +159,10 @@ class PodRows(Sequence[PodRecord]):
     def contents(self) -> NDArray[np.int64]:
         """Return numbers that are equal only for pods with the same digest: int64[n], -1 = not known."""
         columns, rows = self.table.columns, self._rows
-        exemplars = -2 - columns["source"][rows].astype(np.int64)
-        return np.where(exemplars >= 0, 2 * exemplars, 2 * columns["contents"][rows].astype(np.int64) - 1)
+        contents, source = 2 * columns["contents"][rows].astype(np.int64) - 1, columns["source"][rows]
+        copies = (source < -1).nonzero()[0]
+        contents[copies] = 2 * (-2 - source[copies].astype(np.int64))
+        return contents
 
 
 def take_records(records: Sequence[PodRecord], positions: NDArray[np.integer[Any]]) -> Sequence[PodRecord]:

@@ -107,6 +107,11 @@ class Layers(Generic[_V]):
         """Return the value of a row, or None if it has none."""
         return self._top[row] if row in self._top else self._below.get(row)
 
+    def get_all(self, rows: Iterable[int]) -> list[_V | None]:
+        """Return the value of each row; None if it has none."""
+        top, below = self._top, self._below
+        return [top[row] if row in top else below.get(row) for row in rows]
+
     def pop(self, row: int) -> _V | None:
         """Remove and return the value of a row, or None if it has none."""
         value = self.get(row)
@@ -214,7 +219,7 @@ _MAX_STORED: Final = 1 << 9  # of so many rows the records are tried first
 def uids_of(table: PodTable, rows: NDArray[np.int64]) -> list[str]:
     """Return the UIDs of the pods in the given rows, or the keys of pods without UID."""
     if len(rows) <= _MAX_STORED:
-        records = [*map(table.records.get, rows.tolist())]
+        records = table.records.get_all(rows.tolist())
         if None not in records:
             return [record.uid for record in records if record is not None]
     uid_array = np.empty(len(rows), dtype=np.object_)
