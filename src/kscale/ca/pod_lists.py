@@ -48,7 +48,7 @@ from kscale.objects.times import format_duration, moment_of, parse_duration
 from kscale.scheduling.place import place as filter_out_schedulable
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.rows import PodRows, take_records
-from kscale.snapshot.snapshot import Snapshot
+from kscale.snapshot.snapshot import Snapshot, without_placed_by
 
 __all__ = [
     "CONSUME_ANNOTATIONS",
@@ -410,10 +410,13 @@ def drop_uncounted_pods(snapshot: Snapshot, options: AutoscalingOptions) -> Snap
     name, pods of all other schedulers. Upstream leaves them out of its snapshot before it makes node templates
     (``core/static_autoscaler.go``: RunOnce), so a template from a node has none of them either.
     """
-    uncounted = find_expendable_placed_pods(snapshot, options.expendable_pods_priority_cutoff)
-    if options.allowed_scheduler_names:
-        uncounted = np.union1d(uncounted, find_excluded_placed_pods(snapshot, options.allowed_scheduler_names))
-    return snapshot.without_placed(uncounted)
+    cutoff, allowed = options.expendable_pods_priority_cutoff, options.allowed_scheduler_names
+
+    def find_uncounted(snapshot: Snapshot) -> NDArray[np.int64]:
+        uncounted = find_expendable_placed_pods(snapshot, cutoff)
+        return np.union1d(uncounted, find_excluded_placed_pods(snapshot, allowed)) if allowed else uncounted
+
+    return without_placed_by(snapshot, ("uncounted pods", cutoff, *sorted(allowed)), find_uncounted)
 
 
 def filter_out_daemon_set_pods(pods: Iterable[Pod]) -> list[Pod]:

@@ -320,9 +320,10 @@ def place_in_session(
     if isinstance(pods, PodRows):
         number_controllers_and_shapes(pods)  # cached also for the pods that the caller takes from these
     ordered = _sort_by_priority(pods)
-    unique, class_of = session.snapshot.distinct_classes(ordered[0])
+    unique, class_of = session.snapshot.distinct_classes(pods)
     look_limit = -1 if max_looks is None else position_of(max_looks, "max_looks")
-    return _try_to_place(session, ordered, session.classes_of(unique)[class_of], state, look_limit=look_limit)
+    of_ordered = session.classes_of(unique)[class_of[ordered[1]]]
+    return _try_to_place(session, ordered, of_ordered, state, look_limit=look_limit)
 
 
 def _try_to_place(

@@ -32,7 +32,7 @@ from kscale.scheduling.status import ERROR, UNRESOLVABLE, UNSCHEDULABLE, Status
 from kscale.snapshot.caches import TypedCache
 from kscale.snapshot.classes.interner import Interner, PodClass
 from kscale.snapshot.columns import FIXED_RESOURCES
-from kscale.snapshot.snapshot import Snapshot
+from kscale.snapshot.snapshot import Snapshot, find_snapshot_before_losses
 
 __all__ = [
     "CompiledPod",
@@ -684,7 +684,7 @@ class SharedPodClasses:
 
     def _has_placed_classes(self, snapshot: Snapshot) -> bool:
         """Check whether the shared classes have the classes of all placed pods of a snapshot."""
-        before = snapshot.before_losses
+        before = find_snapshot_before_losses(snapshot)
         if before is None:
             return self._placed.issuperset(snapshot.placed_classes)
         if self._covered() is not before and self._placed.issuperset(before.placed_classes):

@@ -529,7 +529,7 @@ def reserve(snapshot: Snapshot, pods: Sequence[PodRecord], nodes: Sequence[int])
     ``nodes``: number of each pod's node. The pods' claims are allocated and reserved for them. A claim that cannot be
     allocated stays unchanged.
     """
-    if not snapshot.dra:
+    if not snapshot.dra or not snapshot.informers.resource_claims:
         return snapshot.informers
     if not any(pod.claims for pod in snapshot.distinct_classes(pods)[0]):
         return snapshot.informers

@@ -36,6 +36,7 @@ from kscale.scheduling.volumes import (
     translate_volume,
 )
 from kscale.snapshot.classes.interner import PodClass
+from kscale.snapshot.snapshot import find_snapshot_before_losses
 
 __all__ = ["NodeVolumeLimits", "VolumeNumbers", "find_unchecked_csi_rules"]
 
@@ -145,7 +146,7 @@ class _BrokenNodes(dict[str, str]):
     def _build(cls, ctx: Context) -> _BrokenNodes:
         """Map each node whose placed pods' ephemeral claims belong to other pods to upstream's text about the first."""
         snapshot, broken = ctx.snapshot, cls()
-        before = snapshot.before_losses
+        before = find_snapshot_before_losses(snapshot)
         if before is not None and before.memo.find(cls) == broken:  # nor are there any among fewer pods
             return broken
         for which, pod in enumerate(snapshot.placed_classes):
