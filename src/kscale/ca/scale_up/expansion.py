@@ -525,7 +525,8 @@ class ExpansionFinder:
             estimated = self.schedulable[group.id]
             if estimated.any():
                 node = self.templates[group.id].node
-                self.observations.append(partial(self._build_heterogeneity_observation, node, estimated))
+                build = partial(_build_heterogeneity_observation, self.grouped, self._namespace_counts, node, estimated)
+                self.observations.append(build)  # without a reference to this object: it would be a cycle
             if stop_after and len(self.expansion_options) >= stop_after:
                 break
             now = yield from self.p.clock()
@@ -533,22 +534,6 @@ class ExpansionFinder:
                 self.observations.append(build_duration_observation("scaleUp:estimate", now - begun))
             if now > until:
                 break
-
-    def _build_heterogeneity_observation(self, node: Node, estimated: NDArray[np.bool_]) -> Observation:
-        """Return an observation of how many pod groups an estimate covers; the number of namespaces is bucketed."""
-        selection = estimated.tobytes()
-        namespaces = self._namespace_counts.get(selection)
-        if namespaces is None:
-            classes = {*self.grouped.class_of[self.grouped.starts[:-1][estimated]].tolist()}
-            namespaces = len({self.grouped.unique[which].namespace for which in classes})
-            self._namespace_counts[selection] = namespaces
-        return build_observation(
-            "binpacking_heterogeneity",
-            int(estimated.sum()),
-            instance_type=(node.metadata.labels or {}).get(INSTANCE_TYPE, ""),
-            cpu_count=str((node.status.capacity or {}).get("cpu", "0")),
-            namespace_count=str(namespaces) if namespaces <= 5 else "6-10" if namespaces <= 10 else "11+",
-        )
 
     def compute_option(self, group: NodeGroup) -> ExpansionOption | None:
         """Return the expansion option of a group; None if it takes no pod or needs no node."""
@@ -620,6 +605,27 @@ class ExpansionFinder:
             )
             for item in self.expansion_options
         ]
+
+
+def _build_heterogeneity_observation(
+    grouped: GroupedPods, namespace_counts: dict[bytes, int], node: Node, estimated: NDArray[np.bool_]
+) -> Observation:
+    """Return an observation of how many pod groups an estimate covers; the number of namespaces is bucketed.
+
+    ``namespace_counts``: cached numbers of namespaces by the bytes of ``estimated``.
+    """
+    selection = estimated.tobytes()
+    namespaces = namespace_counts.get(selection)
+    if namespaces is None:
+        classes = {*grouped.class_of[grouped.starts[:-1][estimated]].tolist()}
+        namespaces = namespace_counts[selection] = len({grouped.unique[which].namespace for which in classes})
+    return build_observation(
+        "binpacking_heterogeneity",
+        int(estimated.sum()),
+        instance_type=(node.metadata.labels or {}).get(INSTANCE_TYPE, ""),
+        cpu_count=str((node.status.capacity or {}).get("cpu", "0")),
+        namespace_count=str(namespaces) if namespaces <= 5 else "6-10" if namespaces <= 10 else "11+",
+    )
 
 
 def _find_fitting_classes(session: Session, template: int, classes: NDArray[np.int32]) -> NDArray[np.bool_]:
