@@ -8,7 +8,7 @@ snapshot's node list. Nodes that are added later follow.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from functools import cached_property
 
@@ -312,7 +312,7 @@ class Session:
 
     # -- copies of templates -----------------------------------------------------------------------------------------
 
-    def template_identity(self, i: int) -> Hashable | None:
+    def template_identity(self, i: int) -> tuple[object, ...] | None:
         """Return a key that is equal for templates whose copies the engine cannot distinguish.
 
         ``i``: number of the template. None if that is unknown: a copy's name is special, or devices are considered.

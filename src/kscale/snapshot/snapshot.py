@@ -651,15 +651,6 @@ def without_placed_by(snapshot: Snapshot, rule: Hashable, find: Callable[[Snapsh
     return known.last[1]
 
 
-def find_snapshot_before_losses(snapshot: Snapshot) -> Snapshot | None:
-    """Return the snapshot from which nodes were lost (:func:`without_lost_nodes`); None for any other snapshot.
-
-    It has the same objects, and all placed pods of this snapshot.
-    """
-    cached = snapshot.memo.find(_BeforeLosses)
-    return None if cached is None else cached.snapshot
-
-
 def count_states(state: NDArray[np.int8], placed: int) -> dict[str, int]:
     """Return the ``counts`` of a snapshot from the states of its table's pods; ``placed`` of them have a known node."""
 
@@ -706,7 +697,7 @@ def without_lost_nodes(snapshot: Snapshot, names: Collection[str], table: PodTab
         return compute()
     # Decisions on the result leave out the same pods, if they exist, and read only the snapshot without these.
     result, (positions, fewer) = _AfterLosses(snapshot, columns, table, compute), known.last
-    result.memo.get(_BeforeLosses, lambda: _BeforeLosses(snapshot))
+    result.memo.get(BeforeLosses, lambda: BeforeLosses(snapshot, stays))
 
     def find_positions() -> NDArray[np.int64]:
         removed = positions()
@@ -748,14 +739,24 @@ def _select_nodes(
         counts={**counts, "placed": len(placed_node)},
     )
     vars(result)["placed"] = snapshot.placed.select(kept, table)
-    result.memo.get(_BeforeLosses, lambda: _BeforeLosses(snapshot))
+    result.memo.get(BeforeLosses, lambda: BeforeLosses(snapshot, stays))
     return result
 
 
-class _BeforeLosses:
-    """The snapshot from which nodes were lost, cached with the snapshot after that."""
+class BeforeLosses:
+    """The snapshot from which nodes were lost (:func:`without_lost_nodes`), cached with the snapshot after that.
 
-    __slots__ = ("snapshot",)
+    ``snapshot`` has the same objects, and all placed pods of the other snapshot. ``nodes``: int64[n], which of its
+    nodes remain.
+    """
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    __slots__ = ("nodes", "snapshot")
+
+    def __init__(self, snapshot: Snapshot, stays: NDArray[np.bool_]) -> None:
         self.snapshot = snapshot
+        self.nodes = stays.nonzero()[0]
+
+    @staticmethod
+    def find(snapshot: Snapshot) -> BeforeLosses | None:
+        """Return what is known about the snapshot before losses of nodes; None for any other snapshot."""
+        return snapshot.memo.find(BeforeLosses)

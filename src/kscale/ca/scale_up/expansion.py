@@ -5,7 +5,7 @@ Upstream: ``core/scaleup`` (``ComputeExpansionOption``), ``core/scaleup/equivale
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import Any, Final
@@ -449,7 +449,7 @@ class ExpansionFinder:
         """By node group, which equivalence groups it takes: bool[groups]."""
         self.estimate_cache = EstimateCache()
         self._selected_pods: dict[bytes, GroupedPods] = {}
-        self._fits: dict[tuple[int, Hashable], NDArray[np.bool_]] = {}
+        self._fits: dict[tuple[int, tuple[object, ...] | None], NDArray[np.bool_]] = {}
         self._namespace_counts: dict[bytes, int] = {}
         self.expansion_options: list[ExpansionOption] = []
         self._similar: SimilarGroups | None = None

@@ -32,7 +32,7 @@ from kscale.scheduling.status import ERROR, UNRESOLVABLE, UNSCHEDULABLE, Status
 from kscale.snapshot.caches import TypedCache
 from kscale.snapshot.classes.interner import Interner, PodClass
 from kscale.snapshot.columns import FIXED_RESOURCES
-from kscale.snapshot.snapshot import Snapshot, find_snapshot_before_losses
+from kscale.snapshot.snapshot import BeforeLosses, Snapshot
 
 __all__ = [
     "CompiledPod",
@@ -684,9 +684,10 @@ class SharedPodClasses:
 
     def _has_placed_classes(self, snapshot: Snapshot) -> bool:
         """Check whether the shared classes have the classes of all placed pods of a snapshot."""
-        before = find_snapshot_before_losses(snapshot)
-        if before is None:
+        losses = BeforeLosses.find(snapshot)
+        if losses is None:
             return self._placed.issuperset(snapshot.placed_classes)
+        before = losses.snapshot
         if self._covered() is not before and self._placed.issuperset(before.placed_classes):
             self._covered = ref(before)
         return self._covered() is before or self._placed.issuperset(snapshot.placed_classes)

@@ -7,7 +7,7 @@ node class; those whose name occurs in some selector have a class of their own.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -139,7 +139,7 @@ class Copies:
         self._first: list[int] = []
         self._special: list[dict[int, int]] = []  # copy number -> index in ``facts``
         self._room: list[tuple[int, list[int]]] = []
-        self._identities: list[Hashable | None] = []
+        self._identities: list[tuple[object, ...] | None] = []
 
     @property
     def claims(self) -> bool:
@@ -236,7 +236,7 @@ class Copies:
         counts = (1 + len(special) for special in self._special)
         return [template for template, count in zip(self.templates, counts, strict=True) for _ in range(count)]
 
-    def identity(self, i: int) -> Hashable | None:
+    def identity(self, i: int) -> tuple[object, ...] | None:
         """Return a key that is equal for templates with indistinguishable copies; None if that is unknown for ``i``."""
         return self._identities[i]
 

@@ -36,7 +36,7 @@ from kscale.scheduling.volumes import (
     translate_volume,
 )
 from kscale.snapshot.classes.interner import PodClass
-from kscale.snapshot.snapshot import find_snapshot_before_losses
+from kscale.snapshot.snapshot import BeforeLosses
 
 __all__ = ["NodeVolumeLimits", "VolumeNumbers", "find_unchecked_csi_rules"]
 
@@ -146,8 +146,8 @@ class _BrokenNodes(dict[str, str]):
     def _build(cls, ctx: Context) -> _BrokenNodes:
         """Map each node whose placed pods' ephemeral claims belong to other pods to upstream's text about the first."""
         snapshot, broken = ctx.snapshot, cls()
-        before = find_snapshot_before_losses(snapshot)
-        if before is not None and before.memo.find(cls) == broken:  # nor are there any among fewer pods
+        losses = BeforeLosses.find(snapshot)
+        if losses is not None and losses.snapshot.memo.find(cls) == broken:  # nor are there any among fewer pods
             return broken
         for which, pod in enumerate(snapshot.placed_classes):
             if pod.volumes and _has_ephemeral_claim(pod):
@@ -191,10 +191,14 @@ class _NodeLimits:
         if last is not None and last.drivers == self.drivers:
             self.drivers = last.drivers
         self._columns: dict[str, NDArray[np.int32]] = {}
+        self._before: tuple[_NodeLimits, NDArray[np.int64]] | None = None
+        """Limits of these and further nodes, and which of them are these nodes."""
 
     @cached_property
     def migrated(self) -> NDArray[np.uint32]:
         """Return a bit for each in-tree plug-in whose volumes a node's CSINode counts: uint32[nodes]."""
+        if self._before is not None:
+            return self._before[0].migrated.take(self._before[1])
         names, plugins = self._of[0], self.plugins
         return np.array([plugins.get(name, 0) for name in names], dtype=np.uint32)
 
@@ -209,7 +213,13 @@ class _NodeLimits:
         names, csi_nodes = ctx.snapshot.nodes, ctx.informers.csi_nodes
 
         def renew(last: _NodeLimits | None) -> _NodeLimits:
-            return last if last is not None and last.is_of(names, csi_nodes) else cls(names, csi_nodes, last)
+            if last is not None and last.is_of(names, csi_nodes):
+                return last
+            result, losses = cls(names, csi_nodes, last), BeforeLosses.find(ctx.snapshot)
+            before = None if losses is None else losses.snapshot.memo.find(cls)
+            if losses is not None and before is not None and before.is_of(losses.snapshot.nodes, csi_nodes):
+                result._before = before, losses.nodes
+            return result
 
         return cached_per_snapshot(ctx.snapshot, cls, renew)
 
@@ -220,6 +230,8 @@ class _NodeLimits:
     def column(self, driver: str) -> NDArray[np.int32]:
         """Return each node's limit for a driver's volumes, -1 = no limit: int32[nodes]."""
         column = self._columns.get(driver)
+        if column is None and self._before is not None:
+            column = self._columns[driver] = self._before[0].column(driver).take(self._before[1])
         if column is None:
             limits = self.limits[driver]
             column = np.array([limits.get(name, -1) for name in self._of[0]], dtype=np.int32)
