@@ -133,7 +133,10 @@ _MAX_PAIRS = 1 << 62
 
 def _limit(numbers: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return numbers that are less than the number of entries; equal numbers stay equal, and -1 stays -1."""
-    if numbers.max(initial=-1) < len(numbers):
-        return numbers
+    return numbers if numbers.max(initial=-1) < len(numbers) else _renumber(numbers)
+
+
+def _renumber(numbers: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Renumber so that numbers are consecutive from 0; equal numbers stay equal, and -1 stays -1."""
     ranks, _ = renumber(numbers + 1)
     return ranks - 1 if len(numbers) and numbers.min() < 0 else ranks
