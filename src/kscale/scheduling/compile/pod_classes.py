@@ -633,6 +633,7 @@ class SharedPodClasses:
         self._covered: Callable[[], Snapshot | None] = lambda: None  # returns one that has no placed classes but these
         self._expected: tuple[dict[int, PodClass], dict[PodClass, None]] = {}, {}
         self._of_templates: dict[int, tuple[NodeTemplate, list[PodClass]]] = {}
+        self._facts: dict[tuple[int, str, bool, bool], tuple[NodeTemplate, NodeFacts]] = {}
 
     def expect(self, pods: Iterable[PodClass], placed: Iterable[PodClass]) -> None:
         """Announce classes of later sessions, to be compiled together with the next session that needs further classes.
@@ -650,6 +651,16 @@ class SharedPodClasses:
                 self._of_templates.clear()
             classes = [interner.classify(pod, placed=True) for pod in template.pods]
             cached = self._of_templates[id(template)] = template, classes
+        return cached[1]
+
+    def get_facts(self, template: NodeTemplate, name: str, ctx: Context) -> NodeFacts:
+        """Return the facts of a copy of a template with a name (:meth:`Context.copy_facts`); cached by template."""
+        key = id(template), name, ctx.csi, ctx.dra
+        cached = self._facts.get(key)
+        if cached is None:
+            if len(self._facts) >= _MAX_SHARED:
+                self._facts.clear()
+            cached = self._facts[key] = template, ctx.copy_facts(template, name)  # keeps the template: its id stays
         return cached[1]
 
     def find(

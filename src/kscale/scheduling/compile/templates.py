@@ -134,8 +134,8 @@ class Copies:
         self._ctx = ctx
         self.templates = templates
         self.facts: list[NodeFacts] = []
-        interner, classes = ctx.snapshot.interner, shared or SharedPodClasses()
-        self.pods: list[list[PodClass]] = [classes.classify(template, interner) for template in templates]
+        interner, self._shared = ctx.snapshot.interner, shared or SharedPodClasses()
+        self.pods: list[list[PodClass]] = [self._shared.classify(template, interner) for template in templates]
         self._first: list[int] = []
         self._special: list[dict[int, int]] = []  # copy number -> index in ``facts``
         self._room: list[tuple[int, list[int]]] = []
@@ -165,7 +165,7 @@ class Copies:
 
     def _facts(self, template: NodeTemplate, name: str) -> NodeFacts:
         """Return the facts of a copy with a name, and add the copy's devices to the context's."""
-        facts = self._ctx.copy_facts(template, name)
+        facts = self._shared.get_facts(template, name, self._ctx)
         if self._ctx.dra and template.resource_slices:
             suffix = name.removeprefix(f"{template.node.metadata.name}-")
             Devices.of(self._ctx).local_slices += for_node(template.resource_slices, name, suffix)
