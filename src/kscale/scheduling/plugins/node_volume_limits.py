@@ -233,7 +233,7 @@ class _NodeLimits:
         if column is None and self._before is not None:
             column = self._columns[driver] = self._before[0].column(driver).take(self._before[1])
         if column is None:
-            limits = self.limits[driver]
+            limits = self.limits.get(driver, {})
             column = np.array([limits.get(name, -1) for name in self._of[0]], dtype=np.int32)
             self._columns[driver] = column
         return column
