@@ -55,14 +55,16 @@ def resolve_groups(snapshot: Snapshot, groups: GroupsLike) -> Groups:
 def _copy_group(group: NodeGroup) -> NodeGroup:
     """Copy the group with its lists and mappings, as the caller may modify the original."""
     own = copy(group)
-    for name, value in zip(group.__struct_fields__, _get_fields(group), strict=True):
-        if value.__class__ in _CONTAINERS:
+    for name, value in zip(_CONTAINERS, _get_containers(group), strict=True):
+        if value is not None:
             setattr(own, name, value.copy())
     return own
 
 
-_CONTAINERS: Final = frozenset({list, dict})
-_get_fields: Final = attrgetter(*NodeGroup.__struct_fields__)
+_CONTAINERS: Final = [
+    name for name, kind in NodeGroup.__annotations__.items() if kind.startswith(("list", "dict", "ResourceList"))
+]
+_get_containers: Final = attrgetter(*_CONTAINERS)
 
 
 def get_described_targets(groups: GroupsLike) -> tuple[GroupsLike, dict[str, int | None]]:

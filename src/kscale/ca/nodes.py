@@ -79,6 +79,7 @@ _NOT_READY_TAINTS: Final = frozenset(
 )
 _NOT_TRUE_STATUSES: Final = ("False", "Unknown")
 _TROUBLE_CONDITIONS: Final = ("DiskPressure", "NetworkUnavailable")
+_READINESS_CONDITIONS: Final = frozenset(("Ready", *_TROUBLE_CONDITIONS))
 _INTEGER_PATTERN = lazy_pattern(r"[+-]?[0-9]+\Z")
 MAX_NODE_DELETION_TIME: Final[ComparedDuration] = 300 * SECOND
 
@@ -103,11 +104,11 @@ def get_readiness(node: Node) -> Readiness:
     an invalid time.
     """
     conditions = node.status.conditions
-    if not any(condition.type == "Ready" for condition in conditions):
+    if "Ready" not in [condition.type for condition in conditions]:
         return Readiness(ready=False, known=False)
     ready, reason, last = True, "", ZERO_TIME
     for condition in conditions:
-        if condition.type not in ("Ready", *_TROUBLE_CONDITIONS):
+        if condition.type not in _READINESS_CONDITIONS:
             continue
         last = max(last, changed_at(node, condition))
         bad = _NOT_TRUE_STATUSES if condition.type == "Ready" else ("True",)

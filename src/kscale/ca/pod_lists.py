@@ -42,11 +42,11 @@ from kscale.objects.pod_owners import (
     is_static_pod,
     pod_annotation,
 )
-from kscale.objects.times import format_duration, parse_duration
+from kscale.objects.times import format_duration, moment_of, parse_duration
 from kscale.scheduling.place import place as filter_out_schedulable
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.rows import PodRows, take_records
-from kscale.snapshot.snapshot import Snapshot
+from kscale.snapshot.snapshot import Snapshot, without_placed_by
 
 __all__ = [
     "CONSUME_ANNOTATIONS",
@@ -69,8 +69,11 @@ __all__ = [
     "filter_out_expendable_pods",
     "filter_out_schedulable",
     "filter_out_young_pods",
+    "find_daemon_set_pods",
     "find_excluded_placed_pods",
     "find_expendable_placed_pods",
+    "find_old_pods",
+    "find_unscheduled_pods",
     "get_desired_pod_count",
     "get_max_looks",
     "has_provisioning_request_consumer",
@@ -78,6 +81,7 @@ __all__ = [
     "is_recreatable",
     "is_reserved_for_scale_down",
     "is_scheduling_gated",
+    "request_tpus",
     "should_scale_up",
     "split_pods",
     "update_degradation_counter",
@@ -92,6 +96,13 @@ def clear_tpu_requests(pods: Sequence[Pod]) -> list[Pod]:
     Limits and init containers stay unchanged.
     """
     return [_clear_pod(pod) if any(map(_requests_tpu, pod.spec.containers)) else pod for pod in pods]
+
+
+def request_tpus(pods: PendingPodList) -> bool:
+    """Check whether a container of any of the pods requests TPUs (:func:`clear_tpu_requests`)."""
+    return bool(
+        pods.answer_once("pods that request TPUs", lambda pod: any(map(_requests_tpu, pod.spec.containers))).any()
+    )
 
 
 def _requests_tpu(container: Container) -> bool:
@@ -118,19 +129,32 @@ _PENDING_POD_KINDS_KEY: Final = "kinds of waiting pods"
 _MAX_UNUSED_KINDS: Final = 1 << 10  # kinds without pods
 
 
+_KIND_ANSWERS_KEY: Final = "facts about kinds of waiting pods"
+
+
 class PendingPodList:
     """Pods in order, with one example per kind.
 
     ``kind``: int32[n], indices into ``examples``. Pods of one kind are equal in all that the pod list rules read,
     including requests and creation time. An example may be of an earlier loop.
+
+    ``cached``: numbers of the kinds, int64[examples], and what was computed of these kinds before: by name, int32 by
+    number, -1 = not computed. None for pods that are in no snapshot.
     """
 
-    __slots__ = ("examples", "kind", "records")
+    __slots__ = ("cached", "examples", "kind", "records")
 
-    def __init__(self, records: Sequence[PodRecord], kind: NDArray[np.int32], examples: Sequence[Pod]) -> None:
+    def __init__(
+        self,
+        records: Sequence[PodRecord],
+        kind: NDArray[np.int32],
+        examples: Sequence[Pod],
+        cached: tuple[NDArray[np.int64], dict[str, NDArray[np.int32]]] | None = None,
+    ) -> None:
         self.records = records
         self.kind = kind
         self.examples = examples
+        self.cached = cached
 
     def __len__(self) -> int:
         return len(self.records)
@@ -156,13 +180,16 @@ class PendingPodList:
             if len(missing) and len(known) > 2 * len(used_kinds) + _MAX_UNUSED_KINDS:
                 known.clear()
                 known.update((key, (number, pod)) for number, (key, (_, pod)) in enumerate(used_kinds, 1))
+                memo.values(_KIND_ANSWERS_KEY).clear()  # lists of earlier loops keep theirs
                 numbers[:] = 0
                 numbers[stamps] = kind + 1
-        return cls(records, kind, [pod for _, (_, pod) in used_kinds])
+                present = np.arange(1, len(used_kinds) + 1)
+            cached = present, memo.values(_KIND_ANSWERS_KEY).setdefault("by name", {})
+        return cls(records, kind, [pod for _, (_, pod) in used_kinds], cached)
 
     def take(self, positions: NDArray[np.int64]) -> PendingPodList:
         """Return the pods at the given positions."""
-        return PendingPodList(take_records(self.records, positions), self.kind[positions], self.examples)
+        return PendingPodList(take_records(self.records, positions), self.kind[positions], self.examples, self.cached)
 
     @property
     def in_play(self) -> list[Pod]:
@@ -194,6 +221,27 @@ class PendingPodList:
         pods = self.in_play
         selected = [*rule(pods)]
         return self if len(selected) == len(pods) else self.take(np.flatnonzero(self.among(selected)))
+
+    def answer_once(self, what: str, answer: Callable[[Pod], int]) -> NDArray[np.int32]:
+        """Return ``answer``, a number from 0 on that depends on the pod's kind alone, for each pod: int32[n].
+
+        It is called once per kind: for pods of a snapshot the results are cached with the kinds, by ``what``.
+        """
+        if self.cached is None:
+            return np.array([answer(pod) for pod in self.examples], dtype=np.int32)[self.kind]
+        numbers, cached = self.cached
+        answers, size = cached.get(what), int(numbers.max(initial=0)) + 1
+        if answers is None or len(answers) < size:
+            before = np.zeros(0, dtype=np.int32) if answers is None else answers
+            cached[what] = answers = np.append(before, np.full(2 * size - len(before), -1, dtype=np.int32))
+        of_example = answers[numbers]
+        for i in np.flatnonzero(of_example < 0).tolist():
+            of_example[i] = answers[numbers[i]] = int(answer(self.examples[i]))
+        return of_example[self.kind]
+
+    def without(self, unwanted: NDArray[np.bool_]) -> PendingPodList:
+        """Return the list without the pods for which ``unwanted`` (bool[n]) is true; itself if there are none."""
+        return self.take(np.flatnonzero(~unwanted)) if unwanted.any() else self
 
     @property
     def keys(self) -> list[str]:
@@ -261,11 +309,24 @@ def split_pods(pods: Iterable[Pod], *, bypassed: Collection[str] = (), allowed: 
     excluded. Naming the default scheduler covers pods that name none. Finished pods are in no list.
     """
     bypassed, allowed = _include_empty_name(bypassed), _include_empty_name(allowed)
-    lists = PodLists()
+    lists: list[list[Pod]] = [[] for _ in _LISTS]
     for pod in pods:
         if pod.status.phase not in ("Succeeded", "Failed"):
-            _choose_list(lists, pod, bypassed, allowed).append(pod)
-    return lists
+            lists[_choose_list(pod, bypassed, allowed)].append(pod)
+    return PodLists(**dict(zip(_LISTS, lists, strict=True)))
+
+
+def find_unscheduled_pods(
+    pods: PendingPodList, *, bypassed: Collection[str] = (), allowed: Collection[str] = ()
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the positions of the unschedulable pods and of the unprocessed ones, as in :func:`split_pods`: int64[n].
+
+    The pods must be unfinished.
+    """
+    bypassed, allowed = _include_empty_name(bypassed), _include_empty_name(allowed)
+    what = f"lists of pods: {sorted(bypassed)}, {sorted(allowed)}"
+    number = pods.answer_once(what, lambda pod: _choose_list(pod, bypassed, allowed))
+    return np.flatnonzero(number == _UNSCHEDULABLE), np.flatnonzero(number == _UNPROCESSED)
 
 
 def find_excluded_placed_pods(snapshot: Snapshot, allowed: Collection[str]) -> NDArray[np.int64]:
@@ -291,22 +352,26 @@ def _include_empty_name(names: Collection[str]) -> frozenset[str]:
     return frozenset((*names, "") if DEFAULT_SCHEDULER_NAME in names else names)
 
 
-def _choose_list(lists: PodLists, pod: Pod, bypassed: frozenset[str], allowed: frozenset[str]) -> list[Pod]:
-    """Return the list of ``lists`` in which an unfinished pod belongs."""
+_LISTS: Final = PodLists.__struct_fields__
+_SCHEDULED, _NOMINATED, _UNSCHEDULABLE, _UNPROCESSED, _IGNORED, _EXCLUDED = range(len(_LISTS))
+
+
+def _choose_list(pod: Pod, bypassed: frozenset[str], allowed: frozenset[str]) -> int:
+    """Return the position in ``_LISTS`` of the list in which an unfinished pod belongs."""
     scheduler = pod.spec.scheduler_name or ""
     if allowed and scheduler not in allowed:
-        return lists.excluded
+        return _EXCLUDED
     if pod.spec.node_name:
-        return lists.scheduled
+        return _SCHEDULED
     if pod.metadata.deletion_timestamp is not None:
-        return lists.ignored
+        return _IGNORED
     if pod.status.nominated_node_name:
-        return lists.nominated
+        return _NOMINATED
     condition = find(pod.status.conditions, "PodScheduled")
     if condition is not None and condition.status == "False" and condition.reason == "Unschedulable":
-        return lists.unschedulable
+        return _UNSCHEDULABLE
     undecided = condition is None or (condition.status == "False" and not condition.reason)
-    return lists.unprocessed if scheduler in bypassed and undecided else lists.ignored
+    return _UNPROCESSED if scheduler in bypassed and undecided else _IGNORED
 
 
 _HAS_PRIORITY_KEY = "pods that name a priority"
@@ -343,15 +408,23 @@ def drop_uncounted_pods(snapshot: Snapshot, options: AutoscalingOptions) -> Snap
     name, pods of all other schedulers. Upstream leaves them out of its snapshot before it makes node templates
     (``core/static_autoscaler.go``: RunOnce), so a template from a node has none of them either.
     """
-    uncounted = find_expendable_placed_pods(snapshot, options.expendable_pods_priority_cutoff)
-    if options.allowed_scheduler_names:
-        uncounted = np.union1d(uncounted, find_excluded_placed_pods(snapshot, options.allowed_scheduler_names))
-    return snapshot.without_placed(uncounted)
+    cutoff, allowed = options.expendable_pods_priority_cutoff, options.allowed_scheduler_names
+
+    def find_uncounted(snapshot: Snapshot) -> NDArray[np.int64]:
+        uncounted = find_expendable_placed_pods(snapshot, cutoff)
+        return np.union1d(uncounted, find_excluded_placed_pods(snapshot, allowed)) if allowed else uncounted
+
+    return without_placed_by(snapshot, ("uncounted pods", cutoff, *sorted(allowed)), find_uncounted)
 
 
 def filter_out_daemon_set_pods(pods: Iterable[Pod]) -> list[Pod]:
     """Return the pods that no DaemonSet owns, in order."""
     return [pod for pod in pods if not is_daemonset_pod(pod)]
+
+
+def find_daemon_set_pods(pods: PendingPodList) -> NDArray[np.bool_]:
+    """Return which of the pods belong to a DaemonSet: bool[n]."""
+    return pods.answer_once("pods of DaemonSets", is_daemonset_pod) > 0
 
 
 class PodAgeResult(msgspec.Struct, kw_only=True):
@@ -374,6 +447,20 @@ def filter_out_young_pods(pods: Iterable[Pod], now: Moment, delay: int = 0) -> P
         old = now - from_text(pod.metadata.creation_timestamp) > own
         (result.pods if old else result.young).append(pod)
     return result
+
+
+def find_old_pods(pods: PendingPodList, now: Moment, delay: int) -> tuple[NDArray[np.bool_], list[str]]:
+    """Return which pods are old enough (bool[n]), and warnings, both as :func:`filter_out_young_pods` decides."""
+    records = pods.records
+    if isinstance(records, PodRows) and not pods.answer_once("pods with a delay", _has_scale_up_delay).any():
+        return records.created < now - delay, []
+    aged = filter_out_young_pods(pods.in_play, now, delay)
+    return pods.among(aged.pods), aged.warnings
+
+
+def _has_scale_up_delay(pod: Pod) -> bool:
+    """Check whether an annotation of the pod sets its delay."""
+    return pod_annotation(pod, SCALE_UP_DELAY) is not None
 
 
 def _get_scale_up_delay(pod: Pod, common: int, warnings: list[str]) -> int:
@@ -620,7 +707,7 @@ def are_all_pods_new(pods: Iterable[Pod], now: Moment) -> bool:
     True if all pods are younger than 2 seconds, or if there are pods that request GPUs and all of these are younger
     than 30 seconds. Raises ValueError if a creation time is malformed.
     """
-    ages = [(from_text(pod.metadata.creation_timestamp), pod) for pod in pods]
+    ages = [(moment_of(pod.metadata.creation_timestamp), pod) for pod in pods]
     if not ages:
         return False
     if min(created for created, _ in ages) + UNSCHEDULABLE_POD_TIME_BUFFER > now:

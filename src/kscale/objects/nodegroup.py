@@ -6,6 +6,7 @@ Upstream: ``cloudprovider/cloud_provider.go`` (``cloudprovider.NodeGroup``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from datetime import timedelta
 from typing import Annotated, Any, TypeAlias, get_args, get_type_hints
 
@@ -481,19 +482,12 @@ def _resolve_groups(groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequ
         if instances is None:
             instance_ids = [instance_id_of(by_name[name]) for name in members if name in by_name]
             instances = [*instance_ids, *item.unregistered_instances]
-        by_id[item.id] = replace(
-            item,
-            target_size=len(members) if item.target_size is None else item.target_size,
-            nodes=members,
-            node_selector=None,
-            instances=instances,
-            unregistered_instances=[],
-            template=_template(item, by_name),
-            from_node=None,
-            labels=None,
-            taints=[],
-            capacity=None,
-        )
+        by_id[item.id] = resolved = copy(item)  # not replaced, as all its fields are checked already
+        resolved.target_size = len(members) if item.target_size is None else item.target_size
+        resolved.nodes, resolved.node_selector = members, None
+        resolved.instances, resolved.unregistered_instances = instances, []
+        resolved.template, resolved.from_node = _template(item, by_name), None
+        resolved.labels, resolved.taints, resolved.capacity = None, [], None
     if problems:
         raise InputError(problems)
     return by_id.values()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from kscale.objects.pod_equivalence import Digester
 from kscale.snapshot.classes.pod_shapes import renumber
-from kscale.snapshot.columns import distinct
+from kscale.snapshot.columns import distinct, starts_of_runs
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.rows import PodRows
 
@@ -45,16 +45,15 @@ def equivalence_groups(
         of_controller = controller[first_pod]
         by_controller = np.lexsort((first_pod, of_controller))
         sorted_controllers = of_controller[by_controller]
-        starts = np.flatnonzero(np.r_[True, sorted_controllers[1:] != sorted_controllers[:-1]])
-        rank_sorted = np.arange(len(first)) - np.repeat(starts, np.diff(np.r_[starts, len(first)]))
+        starts = starts_of_runs(sorted_controllers)
+        rank_sorted = np.arange(len(first)) - np.repeat(starts, np.diff(starts, append=len(first)))
         rank = np.empty(len(first), dtype=np.int64)
         rank[by_controller] = rank_sorted
         remembered = rank[inverse] < MAX_SHAPES
         leader[owned[remembered]] = first_pod[inverse[remembered]]
     order = np.argsort(leader, kind="stable").astype(np.int32)
     leaders = leader[order]
-    begins = np.flatnonzero(np.r_[True, leaders[1:] != leaders[:-1]]) if n else np.zeros(0, dtype=np.int64)
-    return order, np.append(begins, n).astype(np.int32)
+    return order, np.append(starts_of_runs(leaders), n).astype(np.int32)
 
 
 _NO_CONTROLLER = -1
@@ -69,8 +68,8 @@ def number_controllers_and_shapes(pods: Sequence[PodRecord]) -> tuple[NDArray[np
     if isinstance(pods, PodRows):
         if pods.equivalence is None:
             pods.equivalence = _shapes_of_rows(pods, Digester())
-        elif max(numbers.max(initial=0) for numbers in pods.equivalence) >= len(pods):  # those of more pods
-            pods.equivalence = _renumber(pods.equivalence[0]), _renumber(pods.equivalence[1])
+        else:  # they may be those of more pods
+            pods.equivalence = _limit(pods.equivalence[0]), _limit(pods.equivalence[1])
         return pods.equivalence
     controllers: dict[str, int] = {}
     shapes: dict[tuple[int, bytes], int] = {}
@@ -107,7 +106,7 @@ def _shapes_of_rows(pods: PodRows, digester: Digester) -> tuple[NDArray[np.int32
         cached, numbers = memo.get_numbers(_SHAPES), memo.values(_SHAPES)
         missing = owned[(cached[stamps[owned]] == 0) & several[controller[owned]]]
         number_of = np.zeros(len(controller), dtype=np.int32)
-        unknown = distinct(first[missing])
+        unknown = distinct(first[missing]) if len(missing) else missing
         for i, contents_digest in zip(unknown.tolist(), pods.digests(unknown, digester), strict=True):
             uid = pods.table.interner.controllers[controller[i]]  # numbers of deleted controllers are reused
             number_of[i] = numbers.setdefault((uid, contents_digest), len(numbers) + 1)
@@ -117,14 +116,25 @@ def _shapes_of_rows(pods: PodRows, digester: Digester) -> tuple[NDArray[np.int32
     shape[controller < 0] = _NO_CONTROLLER
     alone = owned[~several[controller[owned]]]
     shape[alone] = count + controller[alone]
-    return _renumber(controller), _renumber(shape)
+    return _limit(controller), _limit(shape)
 
 
 def _find_first_equal(left: NDArray[np.int32], right: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the index of the first pair (``left[i]``, ``right[i]``) that equals each pair: int64[n]."""
-    left, right = renumber(left)[0].astype(np.int64), renumber(right)[0].astype(np.int64)
-    pair, first = renumber(left * (right.max(initial=0) + 1) + right)
+    width = int(right.max(initial=0)) + 1
+    if int(left.max(initial=0)) + 1 >= _MAX_PAIRS // width:
+        left, right = renumber(left)[0], renumber(right)[0].astype(np.int64)
+        width = int(right.max(initial=0)) + 1
+    pair, first = renumber(left.astype(np.int64) * width + right)
     return first[pair]
+
+
+_MAX_PAIRS = 1 << 62
+
+
+def _limit(numbers: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return numbers that are less than the number of entries; equal numbers stay equal, and -1 stays -1."""
+    return numbers if numbers.max(initial=-1) < len(numbers) else _renumber(numbers)
 
 
 def _renumber(numbers: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -24,6 +24,7 @@ from kscale.scheduling.equivalent_pods import number_controllers_and_shapes
 from kscale.scheduling.fit import fit
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
+from kscale.snapshot.columns import starts_of_runs
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.rows import PodRows, take_records
 from kscale.snapshot.snapshot import Snapshot
@@ -320,9 +321,10 @@ def place_in_session(
     if isinstance(pods, PodRows):
         number_controllers_and_shapes(pods)  # cached also for the pods that the caller takes from these
     ordered = _sort_by_priority(pods)
-    unique, class_of = session.snapshot.distinct_classes(ordered[0])
+    unique, class_of = session.snapshot.distinct_classes(pods)
     look_limit = -1 if max_looks is None else position_of(max_looks, "max_looks")
-    return _try_to_place(session, ordered, session.classes_of(unique)[class_of], state, look_limit=look_limit)
+    of_ordered = session.classes_of(unique)[class_of[ordered[1]]]
+    return _try_to_place(session, ordered, of_ordered, state, look_limit=look_limit)
 
 
 def _try_to_place(
@@ -352,7 +354,7 @@ def _try_to_place(
             if name is not None:
                 hints[i] = index.get(name, -1)
     controller, shape = number_controllers_and_shapes(records)
-    begins = np.flatnonzero(np.r_[True, priorities[1:] != priorities[:-1]]) if count else np.zeros(0, np.int64)
+    begins = starts_of_runs(priorities)
     engine.cursor = state.cursor
     node, order, overflowing = _engine.try_schedule(
         engine,
@@ -398,5 +400,7 @@ def _sort_by_priority(records: Sequence[PodRecord]) -> tuple[Sequence[PodRecord]
     """
     priorities = priorities_of(records)
     order = np.argsort(~priorities, kind="stable")  # ~ reverses the order as - does, but does not overflow
+    if isinstance(records, PodRows) and (priorities[1:] <= priorities[:-1]).all():
+        return records, order, priorities  # in order already
     taken = records.take(order) if isinstance(records, PodRows) else [records[i] for i in order.tolist()]
     return taken, order, priorities[order]

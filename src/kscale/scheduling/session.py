@@ -92,6 +92,7 @@ class Session:
             self._resources,
             classes.parts,
             classes.number,
+            classes.memo,
             exchangeable=ledger is None,
         )
 
@@ -311,7 +312,7 @@ class Session:
 
     # -- copies of templates -----------------------------------------------------------------------------------------
 
-    def template_identity(self, i: int) -> str | None:
+    def template_identity(self, i: int) -> tuple[object, ...] | None:
         """Return a key that is equal for templates whose copies the engine cannot distinguish.
 
         ``i``: number of the template. None if that is unknown: a copy's name is special, or devices are considered.

@@ -50,6 +50,10 @@ class TypedCache:
                     cached = self._values[kind] = make()
         return cached
 
+    def find(self, kind: type[T]) -> T | None:
+        """Return the cached value of a type; None if it was not computed yet."""
+        return self._values.get(kind)
+
     def clear(self) -> None:
         """Remove all cached values."""
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import compress
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -30,6 +31,7 @@ __all__ = [
     "group_equal_rows",
     "median",
     "read_only",
+    "starts_of_runs",
     "state_of",
 ]
 
@@ -80,6 +82,13 @@ def read_only(column: Column) -> Column:
     view = column.view()
     view.flags.writeable = False
     return view
+
+
+def starts_of_runs(numbers: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the positions of the entries that differ from the one before, and of the first: int64[runs]."""
+    is_start = np.ones(len(numbers), dtype=np.bool_)
+    np.not_equal(numbers[1:], numbers[:-1], out=is_start[1:])
+    return is_start.nonzero()[0]
 
 
 def distinct(numbers: NDArray[Number]) -> NDArray[Number]:
@@ -235,18 +244,20 @@ class LabelColumn:
         """
         result = LabelColumn.__new__(LabelColumn)
         result.index, result.values = self.index, self.values
-        if any(value is not None and value not in self.index for value in values):
-            result.index, result.values = dict(self.index), list(self.values)
-        remaining = self.ids if keep is None else self.ids[keep]
-        result.ids = np.full(max([len(remaining), *(row + 1 for row in rows)]), -1, dtype=np.int32)
-        result.ids[: len(remaining)] = remaining
-        result.ids[np.array(rows, dtype=np.int64)] = [result.id_of(value) for value in values]
+        result.ids = self.ids.copy() if keep is None else self.ids[keep]
+        if rows:
+            if any(value is not None and value not in self.index for value in values):
+                result.index, result.values = dict(self.index), list(self.values)
+            remaining, size = result.ids, max(len(result.ids), max(rows) + 1)
+            result.ids = np.full(size, -1, dtype=np.int32)
+            result.ids[: len(remaining)] = remaining
+            result.ids[np.array(rows, dtype=np.int64)] = [result.id_of(value) for value in values]
         used = np.bincount(result.ids + 1, minlength=len(result.values) + 1)[1:] > 0
         if not used.all():
-            number = np.append(np.cumsum(used) - 1, -1)
+            number = np.append(used.cumsum() - 1, -1)
             result.ids = number[result.ids].astype(np.int32)
-            result.values = [value for value, is_used in zip(result.values, used.tolist(), strict=True) if is_used]
-            result.index = {value: i for i, value in enumerate(result.values)}
+            result.values = [*compress(result.values, used.tolist())]
+            result.index = dict(zip(result.values, range(len(result.values)), strict=True))
         return result
 
 
@@ -327,10 +338,9 @@ class NodeColumns:
         if removed:
             keep = np.ones(len(self), dtype=bool)
             keep[[self.index[name] for name in removed]] = False
-            remaining = np.flatnonzero(keep).tolist()
-            result.objects = [self.objects[i] for i in remaining]
-            result.names = tuple([self.names[i] for i in remaining])
-            result.index = {name: i for i, name in enumerate(result.names)}
+            remaining = keep.tolist()
+            result.objects, result.names = [*compress(self.objects, remaining)], (*compress(self.names, remaining),)
+            result.index = dict(zip(result.names, range(len(result.names)), strict=True))
         else:
             result.objects, result.names, result.index = list(self.objects), self.names, self.index
         if appended:
@@ -345,17 +355,17 @@ class NodeColumns:
         result.taint_ids = self.taint_ids[part]
         result.allocatable = {name: column[part] for name, column in self.allocatable.items()}
         result.taints, result._taint_index = list(self.taints), dict(self._taint_index)
-        result._grow(len(result.objects))
+        nodes = [*replaced, *appended]
         rows = [
             *(result.index[node.metadata.name] for node in replaced),
             *range(len(result) - len(appended), len(result)),
         ]
-        nodes = [*replaced, *appended]
-        for row, node in zip(rows, nodes, strict=True):
-            result.objects[row] = node
-        for column in result.allocatable.values():
-            column[rows] = 0
         if nodes:
+            result._grow(len(result.objects))
+            for row, node in zip(rows, nodes, strict=True):
+                result.objects[row] = node
+            for column in result.allocatable.values():
+                column[rows] = 0
             result._fill(rows, nodes)
         result.allocatable = {
             name: column for name, column in result.allocatable.items() if name in FIXED_RESOURCES or column.any()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 from itertools import pairwise
@@ -82,6 +82,7 @@ class Snapshot:
         now: int | None = None,
         added: tuple[PodRecord, ...] = (),
         added_class: NDArray[np.int32] | None = None,
+        placed_class: NDArray[np.int32] | None = None,
     ) -> None:
         self.interner = interner
         self.columns = nodes
@@ -90,7 +91,9 @@ class Snapshot:
         self.used: Mapping[str, NDArray[np.int64]] = used
         self.pod_count = pod_count
         self.table = table
-        self.placed_class: NDArray[np.int32] = table.columns["class_of"][placed_rows]
+        if placed_class is None:
+            placed_class = table.columns["class_of"].take(placed_rows)
+        self.placed_class: NDArray[np.int32] = placed_class
         if added:
             own = added_class
             if own is None:
@@ -518,8 +521,57 @@ def _read_computed(name: str) -> Any:
     return cached_property(lambda self: getattr(self._computed, name))
 
 
-class _AfterPlacement(Snapshot):
-    """A snapshot with more placed pods, whose columns are computed when one of them is read first."""
+class _Computed(Snapshot):
+    """A snapshot whose columns are computed when one of them is read first."""
+
+    _result: Snapshot | None
+
+    @property
+    def _computed(self) -> Snapshot:
+        """Return the snapshot with computed columns."""
+        raise NotImplementedError
+
+    def __reduce__(self) -> Any:
+        """Return the computed snapshot as what is copied and pickled."""
+        return copy, (self._computed,)
+
+    if not TYPE_CHECKING:  # attributes of any other snapshot
+        used = _read_computed("used")
+        pod_count = _read_computed("pod_count")
+        placed_class = _read_computed("placed_class")
+        placed_node = _read_computed("placed_node")
+        counts = _read_computed("counts")
+        _placed_rows = _read_computed("_placed_rows")
+        _pending_rows = _read_computed("_pending_rows")
+        _added = _read_computed("_added")
+
+
+class _AfterLosses(_Computed):
+    """A snapshot from which nodes were lost. ``compute`` returns it with its columns."""
+
+    def __init__(
+        self, before: Snapshot, columns: NodeColumns, table: PodTable, compute: Callable[[], Snapshot]
+    ) -> None:
+        self.interner, self.informers, self.columns, self.table = before.interner, before.informers, columns, table
+        self.dra, self.csi, self.now, self.memo = before.dra, before.csi, before.now, TypedCache()
+        self._compute: Callable[[], Snapshot] | None = compute
+        self._result = None
+
+    @property
+    def _computed(self) -> Snapshot:
+        """Return the snapshot with computed columns."""
+        compute = self._compute
+        if compute is not None:
+            self._result, self._compute = compute(), None
+        assert self._result is not None  # computed above
+        return self._result
+
+    if not TYPE_CHECKING:
+        placed = _read_computed("placed")
+
+
+class _AfterPlacement(_Computed):
+    """A snapshot with more placed pods."""
 
     def __init__(
         self, before: Snapshot, pods: Sequence[PodRecord], nodes: Sequence[int], informers: Informers | None
@@ -533,7 +585,7 @@ class _AfterPlacement(Snapshot):
         self.dra, self.csi, self.now, self.memo = before.dra, before.csi, before.now, TypedCache()
         self._inputs: tuple[Snapshot, Sequence[PodRecord], Sequence[int], Informers | None] | None
         self._inputs = before, pods, nodes, informers
-        self._result: Snapshot | None = None
+        self._result = None
 
     @property
     def _computed(self) -> Snapshot:
@@ -560,40 +612,46 @@ class _AfterPlacement(Snapshot):
             self._result = before._place(pods, nodes, informers)  # noqa: SLF001  (of its base class)
             self._inputs = None
 
-    def __reduce__(self) -> Any:
-        """Return the computed snapshot as what is copied and pickled."""
-        return copy, (self._computed,)
-
-    if not TYPE_CHECKING:  # attributes of any other snapshot
-        used = _read_computed("used")
-        pod_count = _read_computed("pod_count")
-        placed_class = _read_computed("placed_class")
-        placed_node = _read_computed("placed_node")
-        counts = _read_computed("counts")
-        _placed_rows = _read_computed("_placed_rows")
-        _pending_rows = _read_computed("_pending_rows")
-        _added = _read_computed("_added")
-
 
 class _Without:
     """Cache of the last snapshot without some of its placed pods.
 
-    ``last``: the positions of these pods, and that snapshot.
+    ``last``: a function that returns the positions of these pods, and that snapshot. ``rule``: that of
+    :func:`without_placed_by`, None for other calls.
     """
 
-    __slots__ = ("last",)
+    __slots__ = ("last", "rule")
 
     def __init__(self) -> None:
-        self.last: tuple[NDArray[np.int64], Snapshot] | None = None
+        self.last: tuple[Callable[[], NDArray[np.int64]], Snapshot] | None = None
+        self.rule: Hashable = None
 
     def remove_pods(self, snapshot: Snapshot, removed: NDArray[np.int64]) -> Snapshot:
         """Return the snapshot without the placed pods at these positions. The last result is cached."""
         last = self.last
-        if last is None or not np.array_equal(last[0], removed):
+        if last is None or not np.array_equal(last[0](), removed):
             keep = np.ones(len(snapshot.placed_node), dtype=np.bool_)
             keep[removed] = False
-            last = self.last = removed.copy(), snapshot.keeping(keep)
+            positions = removed.copy()
+            last = self.last = (lambda: positions), snapshot.keeping(keep)
+            self.rule = None
         return last[1]
+
+
+def without_placed_by(snapshot: Snapshot, rule: Hashable, find: Callable[[Snapshot], NDArray[np.int64]]) -> Snapshot:
+    """Return the snapshot without the placed pods at the positions that ``find`` returns for it.
+
+    ``rule`` stands for ``find``: the result of the last call is returned again, without a call of ``find``, if it was
+    for an equal rule. After a loss of nodes (:func:`without_lost_nodes`) that is known from the snapshot before.
+    """
+    known = snapshot.memo.get(_Without, _Without)
+    if known.last is None or known.rule != rule:
+        result = snapshot.without_placed(find(snapshot))
+        if result is snapshot:
+            return result
+        known.rule = rule
+    assert known.last is not None  # set by without_placed
+    return known.last[1]
 
 
 def count_states(state: NDArray[np.int8], placed: int) -> dict[str, int]:
@@ -625,26 +683,39 @@ def without_lost_nodes(snapshot: Snapshot, names: Collection[str], table: PodTab
         The lost nodes.
     table : PodTable
         The table of ``snapshot`` without the pods that are bound to the lost nodes and with the created pods
-        (:meth:`PodTable.replacing`).
+        (:meth:`PodTable.exchanging`).
     """
     columns = snapshot.columns
     stays = np.ones(len(columns), dtype=np.bool_)
     stays[[columns.index[name] for name in names]] = False
     state, columns = table.columns["state"], columns.with_changes(names, (), ())
-    is_kept = stays[snapshot.placed_node]
+    is_kept = stays.take(snapshot.placed_node)
     pending, counts = np.flatnonzero(state == PENDING), count_states(state, int(np.count_nonzero(is_kept)))
-    result = _select_nodes(snapshot, stays, columns, table, pending, counts)
-    last = snapshot.memo.get(_Without, _Without).last
-    if last is not None:  # decisions on the result leave out the same pods, if they exist
-        removed = (np.cumsum(is_kept) - 1)[last[0][is_kept[last[0]]]]
-        others = _select_nodes(last[1], stays, columns, table, pending, counts)
-        result.memo.get(_Without, _Without).last = removed, others
+
+    def compute() -> Snapshot:
+        return _select_nodes(snapshot, stays, is_kept, columns, table, pending, counts)
+
+    known = snapshot.memo.get(_Without, _Without)
+    if known.last is None:
+        return compute()
+    # Decisions on the result leave out the same pods, if they exist, and read only the snapshot without these.
+    result, (positions, fewer) = _AfterLosses(snapshot, columns, table, compute), known.last
+    result.memo.get(BeforeLosses, lambda: BeforeLosses(snapshot, stays))
+
+    def find_positions() -> NDArray[np.int64]:
+        removed = positions()
+        return (np.cumsum(is_kept) - 1)[removed[is_kept[removed]]]
+
+    others = _select_nodes(fewer, stays, stays.take(fewer.placed_node), columns, table, pending, counts)
+    cache = result.memo.get(_Without, _Without)
+    cache.last, cache.rule = (find_positions, others), known.rule
     return result
 
 
 def _select_nodes(
     snapshot: Snapshot,
     stays: NDArray[np.bool_],
+    is_kept: NDArray[np.bool_],
     columns: NodeColumns,
     table: PodTable,
     pending: NDArray[np.int64],
@@ -652,18 +723,43 @@ def _select_nodes(
 ) -> Snapshot:
     """Return the snapshot without some nodes and their pods.
 
-    ``stays``: bool[nodes], which nodes remain; ``columns``: their columns; ``table`` and ``pending``: the pods, and the
-    rows of pending ones; ``counts``: numbers of pods by state, apart from placed ones.
+    ``stays``: bool[nodes], which nodes remain; ``is_kept``: bool[placed pods], which pods are on these; ``columns``:
+    columns of these nodes; ``table`` and ``pending``: the pods, and the rows of pending ones; ``counts``: numbers of
+    pods by state, apart from placed ones.
     """
-    is_kept = stays[snapshot.placed_node]
-    number = np.cumsum(stays, dtype=np.int32) - np.int32(1)
-    return snapshot._derive(  # noqa: SLF001  (a function of this class's module)
+    number = stays.cumsum(dtype=np.int32) - np.int32(1)
+    kept = is_kept.nonzero()[0]
+    placed_node = number.take(snapshot.placed_node.take(kept))
+    result = snapshot._derive(  # noqa: SLF001  (a function of this class's module)
         nodes=columns,
         used={name: column[stays] for name, column in snapshot.used.items()},
         pod_count=snapshot.pod_count[stays],
         table=table,
-        placed_rows=snapshot._placed_rows[is_kept],  # noqa: SLF001
-        placed_node=number[snapshot.placed_node[is_kept]],
+        placed_rows=snapshot._placed_rows.take(kept),  # noqa: SLF001
+        placed_node=placed_node,
+        placed_class=snapshot.placed_class.take(kept),
         pending_rows=pending,
-        counts={**counts, "placed": int(np.count_nonzero(is_kept))},
+        counts={**counts, "placed": len(placed_node)},
     )
+    vars(result)["placed"] = snapshot.placed.select(kept, table)
+    result.memo.get(BeforeLosses, lambda: BeforeLosses(snapshot, stays))
+    return result
+
+
+class BeforeLosses:
+    """The snapshot from which nodes were lost (:func:`without_lost_nodes`), cached with the snapshot after that.
+
+    ``snapshot`` has the same objects, and all placed pods of the other snapshot. ``nodes``: int64[n], which of its
+    nodes remain.
+    """
+
+    __slots__ = ("nodes", "snapshot")
+
+    def __init__(self, snapshot: Snapshot, stays: NDArray[np.bool_]) -> None:
+        self.snapshot = snapshot
+        self.nodes = stays.nonzero()[0]
+
+    @staticmethod
+    def find(snapshot: Snapshot) -> BeforeLosses | None:
+        """Return what is known about the snapshot before losses of nodes; None for any other snapshot."""
+        return snapshot.memo.find(BeforeLosses)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,18 @@ import pytest
 
 import kscale
 from kscale.ca import pod_lists as waiting_pods
-from kscale.ca.pod_lists import PendingPodList, filter_out_daemon_set_pods, split_pods
+from kscale.ca.pod_lists import (
+    PendingPodList,
+    clear_tpu_requests,
+    filter_out_daemon_set_pods,
+    filter_out_young_pods,
+    find_daemon_set_pods,
+    find_old_pods,
+    find_unscheduled_pods,
+    request_tpus,
+    split_pods,
+)
+from kscale.effects import moment
 from kscale.objects.api.core import Pod, PodSpec
 from kscale.objects.pod_owners import SCALE_UP_DELAY, is_daemonset_pod
 from kscale.snapshot.classes.facets import QueueingNumbers
@@ -99,6 +111,56 @@ def test_rules_hold_for_every_pod_of_a_kind(records: bool) -> None:
     assert [key for key in waiting.keys if key not in remaining.keys] == ["shop/daemon", "shop/marked"]
     assert remaining.take(np.array([1, 0])).keys == ["shop/same", "shop/plain"]
     assert len(PendingPodList.of(rows[:0]).filter_by(filter_out_daemon_set_pods)) == 0
+
+
+@pytest.mark.parametrize("records", [True, False])
+@pytest.mark.parametrize("delayed", [True, False])
+def test_rules_by_kind_decide_as_the_rules_for_lists_of_pods(records: bool, delayed: bool) -> None:
+    pods = [pod for pod in PODS if delayed or not pod["metadata"]["name"].startswith("slow")]
+    rows = kscale.Cluster(pods).snapshot().pending_records
+    waiting = PendingPodList.of(list(rows) if records else rows)
+    decoded = [record.pod for record in rows]
+    for bypassed, allowed in [((), ()), (("default-scheduler",), ()), ((), ("other",)), (("other",), ("other",))]:
+        lists = split_pods(decoded, bypassed=bypassed, allowed=allowed)
+        positions = find_unscheduled_pods(waiting, bypassed=bypassed, allowed=allowed)
+        expected = [[pod.key for pod in each] for each in (lists.unschedulable, lists.unprocessed)]
+        assert [waiting.take(each).keys for each in positions] == expected
+    others = [pod.key for pod in filter_out_daemon_set_pods(decoded)]
+    assert waiting.without(find_daemon_set_pods(waiting)).keys == others
+    for time, delay in [("2026-05-04T11:00:00Z", 0), ("2026-05-04T11:00:01Z", 0), ("2026-05-04T11:04:00Z", 10**10)]:
+        now = moment(datetime.fromisoformat(time))
+        old, warnings = find_old_pods(waiting, now, delay)
+        aged = filter_out_young_pods(waiting.in_play, now, delay)
+        assert waiting.without(~old).keys == waiting.take(np.flatnonzero(waiting.among(aged.pods))).keys
+        assert warnings == aged.warnings
+    assert not request_tpus(waiting)
+    assert clear_tpu_requests(decoded) == decoded
+
+
+def test_a_pod_that_requests_tpus_is_noticed() -> None:
+    requests = {"resources": {"requests": {"cloud-tpus.google.com/v2": "1"}}}
+    cluster = kscale.Cluster([*PODS, _pod("tpu", spec={"containers": [{"name": "c", **requests}]})])
+    waiting = PendingPodList.of(cluster.snapshot().pending_records)
+    assert request_tpus(waiting)
+    assert not request_tpus(waiting.take(np.arange(len(PODS))))
+
+
+def test_answers_on_kinds_are_computed_once_and_stay_with_the_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting_pods, "_MAX_UNUSED_KINDS", 2)
+    cluster, asked = kscale.Cluster([_pod("stays")]), list[str]()
+
+    def answer(pod: Pod) -> int:
+        asked.append(pod.spec.scheduler_name or "")
+        return len(asked)
+
+    lists = []
+    for i in range(12):
+        cluster.apply(_pod("comes", spec={"schedulerName": f"s{i}"}))
+        waiting = PendingPodList.of(cluster.snapshot().pending_records)
+        lists.append((waiting, waiting.answer_once("rule", answer).tolist()))
+        assert [asked[number - 1] for number in lists[-1][1]] == ["", f"s{i}"]
+    assert asked.count("") < 12
+    assert all(waiting.answer_once("rule", answer).tolist() == expected for waiting, expected in lists)
 
 
 def test_pods_that_come_later_are_of_kinds_of_their_own() -> None:

@@ -11,8 +11,10 @@ import kscale
 from kscale.objects.api.core import TopologySpreadConstraint
 from kscale.objects.decode import from_dict
 from kscale.scheduling.compile.pod_classes import PodClasses, PodCompiler
+from kscale.scheduling.plugins.node_volume_limits import _NodeLimits
 from kscale.scheduling.profile import TAINTS, Context
 from kscale.snapshot.classes.interner import PodClass
+from kscale.snapshot.snapshot import without_lost_nodes
 
 Json = dict[str, Any]
 ZONE = "topology.kubernetes.io/zone"
@@ -205,3 +207,24 @@ def test_classes_that_ask_the_same_share_it() -> None:
     filters = [pair for question in questions for pair in question.node_filters]
     taints = {id(node_filter) for _, node_filter in filters if node_filter.columns == {TAINTS}}
     assert len(taints) == 1
+
+
+def test_volume_limits_after_a_loss_of_nodes_are_those_of_the_nodes_left() -> None:
+    def limited(name: str, **limits: int) -> Json:
+        drivers = [{"name": each, "nodeID": name, "allocatable": {"count": most}} for each, most in limits.items()]
+        return thing("CSINode", name, spec={"drivers": drivers})
+
+    nodes = [node(name, "z") for name in "abcd"]
+    csi_nodes = [limited("a", x=3, y=1), limited("b", x=4), limited("d", z=5, x=9), limited("gone", w=1)]
+    before = kscale.Cluster([*nodes, *csi_nodes]).snapshot()
+    assert _NodeLimits.of(Context(before, kscale.SchedulerProfile())).drivers == {"x", "y", "z"}
+    for lost in (["a"], ["b", "c"], ["a", "d"], ["a", "b", "d"]):
+        after = without_lost_nodes(before, lost, before.table)
+        limits = _NodeLimits.of(Context(after, kscale.SchedulerProfile()))
+        fresh = _NodeLimits(after.nodes, before.informers.csi_nodes, None)
+        assert limits.drivers == fresh.drivers
+        assert limits.migrated.tolist() == fresh.migrated.tolist()
+        for name in "xyzw-":  # that of a template may be limited on no node
+            assert limits.column(name).tolist() == fresh.column(name).tolist()
+    assert fresh.column("x").tolist() == [-1]
+    assert fresh.migrated.tolist() == [0]

@@ -17,7 +17,7 @@ from kscale.objects.api.core import Node, Pod
 from kscale.objects.decode import from_dict
 from kscale.snapshot.cluster import Cluster, load
 from kscale.snapshot.pods.record import PodRecord
-from kscale.snapshot.pods.table import POD_COLUMNS
+from kscale.snapshot.pods.table import COLUMN, POD_COLUMNS
 from kscale.snapshot.snapshot import Snapshot, without_lost_nodes
 
 replace = msgspec.structs.replace
@@ -230,7 +230,11 @@ def test_a_snapshot_without_lost_nodes_is_that_of_the_changed_cluster(first: lis
     base.without_placed(left_out(base))  # what the result knows of this loss is what it would compute
     created = cluster.describe_pods([waiting(cluster.pod(key)) for key in removed[::2]])
     rows = np.array([base.table.keys.index(key) for key in removed], dtype=np.int64)
-    after = without_lost_nodes(base, lost, base.table.replacing(rows, created.records, created.values))
+    table, unused = base.table, created.records[:1]  # spare rows that are not used make no difference
+    spare = table.with_spare_rows([*created.records, *unused], np.hstack([created.values, created.values[:, :1]]))
+    fresh = np.arange(len(table), len(table) + len(created.records))
+    states = created.values[COLUMN["state"]].astype(np.int8)
+    after = without_lost_nodes(base, lost, spare.exchanging(rows, fresh, states))
     changed = cluster.copy()
     changed.apply_described(created, removed=removed)
     for name in lost:
@@ -254,9 +258,9 @@ def test_a_table_with_records_decodes_pods_once_for_all_tables_made_from_it(monk
     decode = PodRecord._decode
     monkeypatch.setattr(PodRecord, "_decode", lambda record: decoded.append(record.key) or decode(record))
     rows, none = np.arange(4), np.zeros((len(POD_COLUMNS), 0), dtype=np.int64)
-    stored = table.with_records(rows)
+    stored = table.with_records(rows).with_spare_rows([], none)
     for removed in (rows[:0], rows[:1], rows[3:]):
-        replaced = stored.replacing(removed, [], none)
+        replaced = stored.exchanging(removed, rows[:0], np.zeros(0, dtype=np.int8))
         assert [replaced.record(row).pod.name for row in (1, 2)] == ["p1", "p2"]
     assert decoded == ["ns/p1", "ns/p2"]
     assert not table.records

@@ -9,11 +9,13 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from builders import node, pod
 from kscale.objects.api.core import Node, Service
 from kscale.objects.api.meta import ObjectMeta
 from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.snapshot import Snapshot, without_placed_by
 
 
 def _machine(name: str) -> Node:
@@ -93,6 +95,25 @@ def test_without_placed_is_computed_once() -> None:
     assert first.without_placed(np.array([1])).pods == ("default/run0", "default/run2")
     assert first.without_placed(removed_rows[:0]) is first
     assert len(first.pods) == 3
+
+
+def test_without_placed_by_a_rule_is_computed_once() -> None:
+    first, calls = _cluster().snapshot(), list[str]()
+
+    def find(*positions: int) -> Callable[[Snapshot], NDArray[np.int64]]:
+        def found(snapshot: Snapshot) -> NDArray[np.int64]:
+            calls.append(f"{positions} of {len(snapshot.pods)}")
+            return np.array(positions, dtype=np.int64)
+
+        return found
+
+    reduced = without_placed_by(first, "some", find(0, 2))
+    assert reduced.pods == ("default/run1",)
+    assert without_placed_by(first, "some", find(0, 2)) is reduced is first.without_placed(np.array([0, 2]))
+    assert without_placed_by(first, "others", find(1)).pods == ("default/run0", "default/run2")
+    assert without_placed_by(first, "some", find(0, 2)).pods == ("default/run1",)
+    assert without_placed_by(first, "none", find()) is first
+    assert calls == ["(0, 2) of 3", "(1,) of 3", "(0, 2) of 3", "() of 3"]
 
 
 def test_unrequested_resources_have_no_column() -> None:

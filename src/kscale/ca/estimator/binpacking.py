@@ -54,34 +54,33 @@ __all__ = [
     "estimate_many",
     "find_best_fast_path",
     "order_groups_decreasing",
-    "rank_requests",
 ]
 
 
-def rank_requests(requests: NDArray[np.float64], template: NodeTemplate) -> NDArray[np.integer[Any]]:
-    """Rank rows of requests (float64[K, 2]: cpu, memory) by decreasing score: int[K]; equal scores share a rank.
+def order_groups_decreasing(
+    requests: NDArray[np.float64], asks: NDArray[np.intp], template: NodeTemplate
+) -> NDArray[np.int64]:
+    """Return the positions of the groups by decreasing score: int64[groups]; equal ones keep their order.
 
+    ``requests``: float64[K, 2], different amounts of cpu and memory; ``asks``: int[groups], each group's row of them.
     The score is upstream's: requests relative to allocatable, without other resources. Upstream reads the requests
     with the pod's status here, so a huge request wraps to a negative number.
     """
     allocatable = template.node.status.allocatable or {}
-    zero = Quantity("0")
-    amounts = allocatable.get(CPU, zero).milli_value(), allocatable.get(MEMORY, zero).value()
-    score = np.zeros(len(requests))
+    amounts = allocatable.get(CPU, _ZERO).milli_value(), allocatable.get(MEMORY, _ZERO).value()
+    score = np.zeros(len(requests))  # negative, so that the greatest is first
     for column, amount in enumerate(amounts):
         if amount > 0:
-            score += requests[:, column] / float(amount)
-    _, rank = np.unique(-score, return_inverse=True)
-    return rank.astype(np.uint16) if len(rank) <= 1 << 16 else rank  # 16 bits use radix sort
+            score -= requests[:, column] / float(amount)
+    if len(asks) < _MANY_GROUPS:
+        return score[asks].argsort(kind="stable")
+    _, rank = np.unique(score, return_inverse=True)
+    return (rank.astype(np.uint16) if len(rank) <= 1 << 16 else rank)[asks].argsort(kind="stable")
 
 
-def order_groups_decreasing(asks: NDArray[np.intp], places: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Return the positions of the groups by decreasing score: int64[groups]; equal ones keep their order.
-
-    ``places`` are the ranks of the rows of requests (:func:`rank_requests`); ``asks`` (int[groups]) is each group's
-    row.
-    """
-    return np.argsort(places[asks], kind="stable")
+_ZERO = Quantity("0")
+_MANY_GROUPS = 1 << 12
+"""From so many groups on they are sorted by the rank of their score: 16 bits use radix sort."""
 
 
 def _divide_rounding_up(total: float, capacity: float) -> int:
@@ -152,13 +151,13 @@ class EstimateCache:
     def order(self, pods: GroupedPods, template: NodeTemplate) -> NDArray[np.int64]:
         """Return the groups by decreasing score on a template: int64[groups].
 
-        Templates that rank all requests the same share the order.
+        Equal orders are the same array.
         """
-        ranks = rank_requests(pods.requests, template)
-        key = id(pods), ranks.tobytes()
+        order = order_groups_decreasing(pods.requests, pods.asks, template)
+        key = id(pods), order.tobytes()
         cached = self._orders.get(key)
         if cached is None:  # cached with the pods, so that their id stays valid
-            cached = self._orders[key] = pods, order_groups_decreasing(pods.asks, ranks)
+            cached = self._orders[key] = pods, order
         return cached[1]
 
     def layout(self, pods: GroupedPods, order: NDArray[np.int64], last: int) -> _PodLayout:

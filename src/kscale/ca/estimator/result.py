@@ -27,6 +27,7 @@ from kscale.scheduling.equivalent_pods import equivalence_groups, number_control
 from kscale.scheduling.session import Session
 from kscale.scheduling.status import Verdict
 from kscale.snapshot.classes.interner import PodClass
+from kscale.snapshot.columns import starts_of_runs
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.rows import PodRows
 from kscale.snapshot.snapshot import Snapshot
@@ -222,6 +223,7 @@ class GroupedPods:
         self.requests = np.zeros((1, 2))
         """float64[K, 2]: different amounts of cpu and memory."""
         self._sums: dict[bytes, tuple[int, int]] = {}
+        self._values: dict[Callable[[Mapping[str, int]], float], NDArray[np.float64]] = {}
         self.counted: NDArray[np.int64] | None = None
         """Cached result of ``class_counts``."""
         taken = [(pod.occupancy.get(CPU, 0), pod.occupancy.get(MEMORY, 0)) for pod in self.unique]
@@ -236,7 +238,7 @@ class GroupedPods:
         """Return a copy with the session's class numbers: ``unique`` has all classes that the session can check."""
         part = copy(self)
         class_of, unique = session.classes_of(self.unique)[self.class_of], [*session.pods[: session.checked_count]]
-        vars(part).update(class_of=class_of, unique=unique, counted=None, _sums={})
+        vars(part).update(class_of=class_of, unique=unique, counted=None, _sums={}, _values={})
         return part
 
     def select_groups(self, groups: NDArray[np.int64]) -> GroupedPods:
@@ -289,6 +291,15 @@ class GroupedPods:
                 cpu, memory = cpu + pod_requests[0] * count, memory + pod_requests[1] * count
             total = self._sums[key] = cpu, memory
         return total
+
+    def get_values(self, value_of: Callable[[Mapping[str, int]], float]) -> NDArray[np.float64]:
+        """Return ``value_of`` what a pod of each class occupies: float64[classes]. The last result is cached."""
+        values = self._values.get(value_of)
+        if values is None:
+            values = np.array([value_of(pod.occupancy) for pod in self.unique], dtype=np.float64)
+            self._values.clear()
+            self._values[value_of] = values
+        return values
 
     def keys_of_group(self, group: int) -> list[str]:
         """Return the keys (``namespace/name``) of the pods of a group."""
@@ -433,15 +444,13 @@ class EstimateResult(Result):
         """Return the sum of a value of the pods that fit, added one by one in the order of their placement.
 
         ``value_of`` computes the value from what a pod occupies, by resource: cpu in milli-units, otherwise bytes or
-        counts. It is called once for equal pods.
+        counts. It is called once for equal pods, and its values are cached for the next estimate with the same pods.
         """
-        classes, unique = self._class_of[self.order_numbers], self._pods.unique
+        classes = self._class_of.take(self.order_numbers)
         if not len(classes):
             return 0.0
-        values = np.zeros(len(unique))
-        numbers = np.flatnonzero(np.bincount(classes))
-        values[numbers] = [value_of(unique[number].occupancy) for number in numbers.tolist()]
-        return float(np.cumsum(values[classes])[-1])  # cumsum adds in order; sum does not
+        values = self._pods.get_values(value_of).take(classes)
+        return float(values.cumsum()[-1])  # cumsum adds in order; sum does not
 
     @cached_property
     def runs(self) -> list[tuple[int, int]]:
@@ -450,7 +459,7 @@ class EstimateResult(Result):
         Each run is (number of the first pod in ``records``, length).
         """
         classes = self._class_of[self.order_numbers]
-        starts = np.flatnonzero(np.r_[True, classes[1:] != classes[:-1]]) if len(classes) else np.zeros(0, np.int64)
+        starts = starts_of_runs(classes)
         lengths = np.diff(np.append(starts, len(classes))).tolist()
         firsts = self.pod_of[self.order_numbers[starts]].tolist()
         return list(zip(firsts, lengths, strict=True))

@@ -7,7 +7,7 @@ provider is asked (:func:`filter_by_price_steps`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from math import inf, isfinite
@@ -51,13 +51,15 @@ _ZERO_QUANTITY = Quantity.zero()
 class GroupPrices(msgspec.Struct, kw_only=True, frozen=True):
     """Prices per hour: ``nodes`` by name of a group's template node, pods by ``per_core`` and ``per_gib`` requested.
 
-    ``amounts``: cached cores and GiB of pods, by identity.
+    ``amounts``: cached cores and GiB of pods, by identity; ``values``: cached functions that price what a pod occupies,
+    by hours.
     """
 
     nodes: dict[str, float]
     per_core: float
     per_gib: float
     amounts: dict[int, tuple[Pod, float, float]] = {}
+    values: dict[float, Callable[[Mapping[str, int]], float]] = {}
 
     def node_price(self, node: Node, start: Moment, end: Moment) -> float:
         """Return the cost of a node from ``start`` to ``end``. Raises AutoscalerError if the node has no price."""
@@ -77,11 +79,15 @@ class GroupPrices(msgspec.Struct, kw_only=True, frozen=True):
     def sum_pod_prices(self, pods: PodRuns, start: Moment, end: Moment) -> float:
         """Return the sum of :meth:`pod_price` of all pods, added one by one in their order."""
         hours = _count_hours(start, end)
-        return pods.sum_by_class(
-            lambda occupied: (
-                (occupied.get(CPU, 0) / 1000 * self.per_core + occupied.get(MEMORY, 0) / _GIB * self.per_gib) * hours
-            )
-        )
+        value_of = self.values.get(hours)
+        if value_of is None:
+            value_of = self.values[hours] = _build_pricing(self.per_core, self.per_gib, hours)
+        return pods.sum_by_class(value_of)
+
+
+def _build_pricing(per_core: float, per_gib: float, hours: float) -> Callable[[Mapping[str, int]], float]:
+    """Return a function that returns the cost of the CPU and memory that a pod occupies for some hours."""
+    return lambda occupied: (occupied.get(CPU, 0) / 1000 * per_core + occupied.get(MEMORY, 0) / _GIB * per_gib) * hours
 
 
 def build_group_prices(
@@ -253,7 +259,8 @@ def filter_by_price(options: Sequence[Option], inputs: ExpanderInput) -> FilterR
         stabilization = per_hour(_STABILIZATION_POD)
     except AutoscalerError:
         stabilization = 0.0
-    result = FilterResult(survivors=[])
+    notes = _Notes()
+    result = FilterResult(survivors=[], notes=notes)
     minimum = MinimumScore()
     for option in options:
         node = inputs.nodes.get(option.group)
@@ -285,15 +292,35 @@ def filter_by_price(options: Sequence[Option], inputs: ExpanderInput) -> FilterR
             "suppressed": suppressed,
             "final_score": score,
         }
-        debug = f"{option.debug} | price-expander: " + " ".join(
-            f"{name}={format_fixed(number)}" for name, number in parts.items()
-        )
         result.scores[option.group] = score
-        result.notes[option.group] = debug
         result.parts[option.group] = parts
-        minimum.offer(msgspec.structs.replace(option, similar=[], debug=debug), score)
-    result.survivors = minimum.options
+        notes.calculations[option.group] = option.debug, parts
+        minimum.offer(option, score)
+    result.survivors = [
+        msgspec.structs.replace(option, similar=[], debug=notes[option.group]) for option in minimum.options
+    ]
     return result
+
+
+class _Notes(Mapping[str, str]):
+    """Upstream's text on the score of each group, formatted when it is read.
+
+    ``calculations``: by group id, the text about the option before it, and the numbers by name.
+    """
+
+    def __init__(self) -> None:
+        self.calculations: dict[str, tuple[str, dict[str, float]]] = {}
+
+    def __getitem__(self, group: str) -> str:
+        debug, parts = self.calculations[group]
+        numbers = " ".join(f"{name}={format_fixed(number)}" for name, number in parts.items())
+        return f"{debug} | price-expander: {numbers}"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.calculations)
+
+    def __len__(self) -> int:
+        return len(self.calculations)
 
 
 def _get_nodes_price(prices: PriceModel, node: Node, count: int, start: Moment, end: Moment) -> float:

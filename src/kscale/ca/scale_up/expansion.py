@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -45,6 +45,7 @@ from kscale.ca.scale_up_status import NoScaleUpInfo
 from kscale.effects import Moment, Observation, Progress, StepsOf, Wait
 from kscale.objects.api.apps import DaemonSet
 from kscale.objects.api.core import Node
+from kscale.objects.argument_types import unchecked
 from kscale.objects.node_selectors import INSTANCE_TYPE
 from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate
 from kscale.scheduling.coercion import PodsLike
@@ -339,6 +340,9 @@ class CachedRecords(Sequence[PodRecord]):
         return record
 
 
+_sum_by_class: Final = unchecked(EstimateResult.sum_by_class)
+
+
 class EstimatedPodRuns(PodRuns):
     """The pods that an estimate placed, in the order of placement.
 
@@ -384,7 +388,7 @@ class EstimatedPodRuns(PodRuns):
         ``value_of`` computes the value from what a pod occupies, by resource: cpu in milli-units, otherwise bytes or
         counts.
         """
-        return self._estimate.sum_by_class(value_of)
+        return _sum_by_class(self._estimate, value_of)
 
 
 class ExpansionOption(msgspec.Struct, kw_only=True):
@@ -448,12 +452,12 @@ class ExpansionFinder:
         """By node group, which equivalence groups it takes: bool[groups]."""
         self.estimate_cache = EstimateCache()
         self._selected_pods: dict[bytes, GroupedPods] = {}
-        self._fits: dict[tuple[int, str | None], NDArray[np.bool_]] = {}
+        self._fits: dict[tuple[int, tuple[object, ...] | None], NDArray[np.bool_]] = {}
         self._namespace_counts: dict[bytes, int] = {}
         self.expansion_options: list[ExpansionOption] = []
         self._similar: SimilarGroups | None = None
-        self.observations: list[Observation] = []
-        """In the order in which they are emitted."""
+        self.observations: list[Observation | Callable[[], Observation]] = []
+        """In the order in which they are emitted; some are built when they are read."""
         self.sharing: list[str] = []
 
     # -- groups and options ------------------------------------------------------------------------------------
@@ -524,9 +528,9 @@ class ExpansionFinder:
                 self.expansion_options.append(option)
             estimated = self.schedulable[group.id]
             if estimated.any():
-                self.observations.append(
-                    self._build_heterogeneity_observation(self.templates[group.id].node, estimated)
-                )
+                node = self.templates[group.id].node
+                build = partial(_build_heterogeneity_observation, self.grouped, self._namespace_counts, node, estimated)
+                self.observations.append(build)  # without a reference to this object: it would be a cycle
             if stop_after and len(self.expansion_options) >= stop_after:
                 break
             now = yield from self.p.clock()
@@ -534,22 +538,6 @@ class ExpansionFinder:
                 self.observations.append(build_duration_observation("scaleUp:estimate", now - begun))
             if now > until:
                 break
-
-    def _build_heterogeneity_observation(self, node: Node, estimated: NDArray[np.bool_]) -> Observation:
-        """Return an observation of how many pod groups an estimate covers; the number of namespaces is bucketed."""
-        selection = estimated.tobytes()
-        namespaces = self._namespace_counts.get(selection)
-        if namespaces is None:
-            classes = {*self.grouped.class_of[self.grouped.starts[:-1][estimated]].tolist()}
-            namespaces = len({self.grouped.unique[which].namespace for which in classes})
-            self._namespace_counts[selection] = namespaces
-        return build_observation(
-            "binpacking_heterogeneity",
-            int(estimated.sum()),
-            instance_type=(node.metadata.labels or {}).get(INSTANCE_TYPE, ""),
-            cpu_count=str((node.status.capacity or {}).get("cpu", "0")),
-            namespace_count=str(namespaces) if namespaces <= 5 else "6-10" if namespaces <= 10 else "11+",
-        )
 
     def compute_option(self, group: NodeGroup) -> ExpansionOption | None:
         """Return the expansion option of a group; None if it takes no pod or needs no node.
@@ -625,6 +613,27 @@ class ExpansionFinder:
             )
             for item in self.expansion_options
         ]
+
+
+def _build_heterogeneity_observation(
+    grouped: GroupedPods, namespace_counts: dict[bytes, int], node: Node, estimated: NDArray[np.bool_]
+) -> Observation:
+    """Return an observation of how many pod groups an estimate covers; the number of namespaces is bucketed.
+
+    ``namespace_counts``: cached numbers of namespaces by the bytes of ``estimated``.
+    """
+    selection = estimated.tobytes()
+    namespaces = namespace_counts.get(selection)
+    if namespaces is None:
+        classes = {*grouped.class_of[grouped.starts[:-1][estimated]].tolist()}
+        namespaces = namespace_counts[selection] = len({grouped.unique[which].namespace for which in classes})
+    return build_observation(
+        "binpacking_heterogeneity",
+        int(estimated.sum()),
+        instance_type=(node.metadata.labels or {}).get(INSTANCE_TYPE, ""),
+        cpu_count=str((node.status.capacity or {}).get("cpu", "0")),
+        namespace_count=str(namespaces) if namespaces <= 5 else "6-10" if namespaces <= 10 else "11+",
+    )
 
 
 def _find_fitting_classes(session: Session, template: int, classes: NDArray[np.int32]) -> NDArray[np.bool_]:

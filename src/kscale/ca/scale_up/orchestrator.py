@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace as replace_input
 from datetime import datetime
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -27,7 +28,7 @@ from kscale.ca.node_group_set import (
     is_within_quotas,
 )
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.quota import Quota, QuotaTracker, build_cluster_maximum_quota, cap_by_max_nodes_total
+from kscale.ca.quota import CountedNodes, Quota, QuotaTracker, build_cluster_maximum_quota, cap_by_max_nodes_total
 from kscale.ca.scale_up.executor import ExecutorAction, execute_scale_ups_steps
 from kscale.ca.scale_up.expansion import ExpansionFinder, ExpansionOption, PodGroups, ScaleUpContext, find_compared_pods
 from kscale.ca.scale_up_status import (
@@ -295,7 +296,7 @@ class ScaleUpOrchestrator(ExpansionFinder):
             initializers=self.initializers,
             resized=self.resized,
             exceeded=self.filtered.exceeded,
-            observations=tuple(self.observations),
+            observations=Deferred(partial(_build_observations, tuple(self.observations))),
             sharing=tuple(self.sharing),
             expander_options=self.ranked_options,
             expander_input=self.ranking_input,
@@ -339,7 +340,7 @@ class ScaleUpOrchestrator(ExpansionFinder):
         candidates = context.candidates
         if isinstance(candidates, AutoscalerError):
             return self.fail_early(AutoscalerError(candidates.type or INTERNAL_ERROR, candidates.message))
-        self.all_groups = Groups([*groups, *candidates], groups.node_errors)
+        self.all_groups = Groups([*groups, *candidates], groups.node_errors) if candidates else groups
         begun = p.now
         started = yield from p.clock()
         self.observations.append(build_duration_observation("scaleUp:buildPodEquivalenceGroups", started - begun))
@@ -347,7 +348,9 @@ class ScaleUpOrchestrator(ExpansionFinder):
         try:
             if isinstance(limits, AutoscalerError):
                 raise limits
-            tracker = QuotaTracker.maximum(limits, self.nodes, groups, gpu_label=ranking_input.gpu_label)
+            is_snapshots = self.nodes is self.snapshot.columns.objects
+            nodes = CountedNodes.of(self.snapshot) if is_snapshots else CountedNodes.among(self.nodes)
+            tracker = QuotaTracker.maximum(limits, nodes, groups, gpu_label=ranking_input.gpu_label)
         except AutoscalerError as error:
             text = f"could not create quotas tracker: {error.message}"
             return self.fail_early(AutoscalerError(error.type or INTERNAL_ERROR, text))
@@ -497,6 +500,11 @@ class ScaleUpOrchestrator(ExpansionFinder):
         self.considered_more = [item for item in (created.main, *created.extra) if item.id != old]
         self._similar = None
         self.state = recalculate_ranges(self.state, self.groups)
+
+
+def _build_observations(observations: Iterable[Observation | Callable[[], Observation]]) -> list[Observation]:
+    """Return the observations; those that are functions are built by them."""
+    return [each if isinstance(each, Observation) else each() for each in observations]
 
 
 @typed

@@ -34,13 +34,14 @@ from kscale.ca.pod_lists import (
     build_missing_pods,
     clear_tpu_requests,
     enforce_injection_limit,
-    filter_out_daemon_set_pods,
     filter_out_expendable_pods,
-    filter_out_young_pods,
+    find_daemon_set_pods,
+    find_old_pods,
+    find_unscheduled_pods,
     get_max_looks,
     has_provisioning_request_consumer,
+    request_tpus,
     should_scale_up,
-    split_pods,
     update_degradation_counter,
 )
 from kscale.ca.provisioning_requests import ProvisioningRequestProcessor, WrapperOrchestrator
@@ -321,9 +322,8 @@ class ScaleUpLoop:
             lambda pods: filter_out_expendable_pods(pods, options.expendable_pods_priority_cutoff)
         )
         expendable_count = len(waiting) - len(retained)
-        plain = retained.in_play
         needed = retained
-        if draining or any(new is not old for new, old in zip(clear_tpu_requests(plain), plain, strict=True)):
+        if draining or request_tpus(retained):
             records = [*retained.records, *(record for node_records in moving.values() for record in node_records)]
             by_key = {record.key: record for record in records}
             drained = add_drained_pods(
@@ -349,7 +349,7 @@ class ScaleUpLoop:
             degraded, events = update_degradation_counter(degraded, len(placed.not_tried), options)
             yield from self.p.emit(*events)
         left = needed.take(placed.unschedulable_positions)
-        wanted = left.filter_by(filter_out_daemon_set_pods)
+        wanted = left.without(find_daemon_set_pods(left))
         before.placed, cursor = placed, placed.state.cursor
         daemon_set_count, consuming = len(left) - len(wanted), 0
         if self.provisioning is not None:
@@ -360,10 +360,9 @@ class ScaleUpLoop:
             wanted = wanted.take(
                 enforce_injection_limit(wanted.keys, before.fake_pods.missing, options.pod_injection_limit)
             )
-        aged = filter_out_young_pods(wanted.in_play, self.now, duration(options.new_pod_scale_up_delay))
-        context.warnings += aged.warnings
-        old = wanted.among(aged.pods)
-        before.asked, before.young = wanted.take(np.flatnonzero(old)), wanted.take(np.flatnonzero(~old))
+        old, warnings = find_old_pods(wanted, self.now, duration(options.new_pod_scale_up_delay))
+        context.warnings += warnings
+        before.asked, before.young = wanted.without(~old), wanted.take(np.flatnonzero(~old))
         before.lists = PodCounts(
             waiting=len(waiting),
             ignored=ignored + context.snapshot.counts["gated"],
@@ -433,10 +432,9 @@ class ScaleUpLoop:
             positions = [i for i, key in enumerate(snapshot.pending) if key in names]
             records = records.take(np.array(positions, dtype=np.int64))
         pending = PendingPodList.of(records)
-        lists = split_pods(
-            pending.in_play, bypassed=options.bypassed_scheduler_names, allowed=options.allowed_scheduler_names
+        positions_of = find_unscheduled_pods(
+            pending, bypassed=options.bypassed_scheduler_names, allowed=options.allowed_scheduler_names
         )
-        positions_of = [np.flatnonzero(pending.among(pods)) for pods in (lists.unschedulable, lists.unprocessed)]
         self.before.unschedulable, self.before.unprocessed = map(len, positions_of)
         waiting = pending.take(np.concatenate(positions_of))
         return waiting, len(pending) - len(waiting)

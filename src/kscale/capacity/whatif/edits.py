@@ -64,7 +64,7 @@ from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.columns import PENDING, REMOVED
 from kscale.snapshot.loading import load_objects
 from kscale.snapshot.pods.store import DescribedPods
-from kscale.snapshot.pods.table import PodTable
+from kscale.snapshot.pods.table import COLUMN, PodTable
 from kscale.snapshot.snapshot import Snapshot, without_lost_nodes
 from kscale.vpa.advice.records import RecommendationReport
 from kscale.vpa.controllers import Controllers, TargetError, read_controllers
@@ -92,6 +92,17 @@ __all__ = [
 
 _MAX_CACHED_PODS: Final = 1 << 15
 _MAX_CACHED_RECORDS: Final = 1 << 12
+
+
+class _SpareRows(NamedTuple):
+    """A table of pods with rows for the pods that losses of nodes will leave pending.
+
+    ``rows``: those of each node; ``states``: the pods' states, for all rows of the table.
+    """
+
+    table: PodTable
+    rows: Mapping[str, NDArray[np.int64]]
+    states: NDArray[np.int8]
 
 
 class _NodeLoss(NamedTuple):
@@ -128,6 +139,7 @@ class SharedCluster:
         self._cluster = cluster
         self._origin = origin or self.cluster
         self._losses: dict[str, _NodeLoss] = {}
+        self._spare: _SpareRows | None = None
         self._models: dict[str, Pod] = {}  # by controller
         self._cached_pods = 0
 
@@ -153,25 +165,45 @@ class SharedCluster:
         """
         losses = [self._lose(name) for name in names]
         removed = np.sort(np.concatenate([loss.rows for loss in losses]))
-        order = np.argsort(np.concatenate([loss.recreated_rows for loss in losses]), kind="stable")
-        pods = DescribedPods.concatenate([loss.pods for loss in losses], order)
-        snapshot = self.snapshot
+        snapshot, spare = self.snapshot, self._get_spare_rows(dict(zip(names, losses, strict=True)))
 
         def copy_cluster() -> Cluster:
             """Return a copy of the cluster without the nodes, in which the pods to recreate are pending."""
             cluster = self.cluster.copy()
+            pods = _concatenate(losses)
             cluster.apply_described(pods, removed=[snapshot.table.keys[row] for row in removed.tolist()])
             cluster.tidy()
             for name in names:
                 cluster.remove("Node", name)
             return cluster
 
-        lost = self.lost.union([record.key for record in pods.records])
+        lost = self.lost.union([record.key for loss in losses for record in loss.pods.records])
         result = SharedCluster(copy_cluster, lost, self.pod_classes, self._origin)
-        if pods.interner is snapshot.interner and pods.memo is snapshot.table.memo:
-            table = self._table.replacing(removed, pods.records, pods.values)
+        if spare is not None:
+            created = np.sort(np.concatenate([spare.rows[name] for name in names]))
+            table = spare.table.exchanging(removed, created, spare.states.take(created))
             vars(result)["snapshot"] = without_lost_nodes(snapshot, names, table)
         return result
+
+    def _get_spare_rows(self, losses: Mapping[str, _NodeLoss]) -> _SpareRows | None:
+        """Return a table with rows for the pods that these losses leave pending; None if their numbers are outdated.
+
+        The table also has rows for losses before, as long as the cache has them.
+        """
+        spare = self._spare
+        if spare is None or not losses.keys() <= spare.rows.keys():
+            losses = {**{name: loss for name, loss in self._losses.items() if spare and name in spare.rows}, **losses}
+            pods = _concatenate(losses.values())
+            if pods.interner is not self.snapshot.interner or pods.memo is not self.snapshot.table.memo:
+                return None
+            before = self._table
+            places = len(before) + np.argsort(_order([*losses.values()]))
+            ends = np.cumsum([len(loss.recreated_rows) for loss in losses.values()])
+            rows = dict(zip(losses, np.split(places, ends[:-1]), strict=True))
+            table = before.with_spare_rows(pods.records, pods.values)
+            states = np.append(before.columns["state"], pods.values[COLUMN["state"]]).astype(np.int8)
+            spare = self._spare = _SpareRows(table, rows, states)
+        return spare
 
     def expect_losses(self, nodes: Iterable[str]) -> None:
         """Compile the classes of the pods that losses of these nodes will leave together, which is faster.
@@ -180,14 +212,17 @@ class SharedCluster:
         that loses it reports the error.
         """
         classes: dict[PodClass, None] = {}
+        losses: dict[str, _NodeLoss] = {}
         for node in nodes:
             if self._cached_pods > _MAX_CACHED_PODS // 2:
                 break
             try:
-                pods = self._lose(node).pods
+                losses[node] = loss = self._lose(node)
             except (InputError, KeyError):  # reported by the edit that loses the node
                 continue
-            classes.update((record.pod_class, None) for record in pods.records if record.pod_class is not None)
+            classes.update((record.pod_class, None) for record in loss.pods.records if record.pod_class is not None)
+        if losses:
+            self._get_spare_rows(losses)
         self.pod_classes.expect(classes, self.snapshot.placed_classes)
 
     @cached_property
@@ -220,6 +255,7 @@ class SharedCluster:
             if self._cached_pods > _MAX_CACHED_PODS:
                 self._losses.clear()
                 self._models.clear()
+                self._spare = None
                 self._cached_pods = len(pods)
             described = self._origin.describe_pods(map(self._share_parts, pods.values()))
             cached = self._losses[node] = _NodeLoss(rows, described, np.array([*pods], dtype=np.int64))
@@ -243,6 +279,17 @@ class SharedCluster:
         )
         spec, status = _share(pod.spec, model.spec), _share(pod.status, model.status)
         return _struct_replace(pod, metadata=metadata, spec=spec, status=status)
+
+
+def _order(losses: Sequence[_NodeLoss]) -> NDArray[np.int64]:
+    """Return the order of the pods that losses leave pending, by the rows that they had before: int64[pods]."""
+    return np.argsort(np.concatenate([loss.recreated_rows for loss in losses]), kind="stable")
+
+
+def _concatenate(losses: Iterable[_NodeLoss]) -> DescribedPods:
+    """Return the pods that several losses leave pending, in the order of the rows that they had before."""
+    losses = [*losses]
+    return DescribedPods.concatenate([loss.pods for loss in losses], _order(losses))
 
 
 _T = TypeVar("_T")
@@ -343,10 +390,12 @@ class Nodes:
 
     def without(self, names: Collection[str]) -> Nodes:
         """Return a copy without the nodes ``names``."""
-        group_of = {name: group for name, group in self.group_of.items() if name not in names}
-        lost = Counter(self.group_of[name] for name in names if name in self.group_of)
-        members = {group: count - lost[group] for group, count in self.members.items()}
-        return Nodes(members, group_of, {name: price for name, price in self.others.items() if name not in names})
+        group_of, members, others = dict(self.group_of), dict(self.members), dict(self.others)
+        for name in names:
+            others.pop(name, None)
+            if (group := group_of.pop(name, None)) is not None:
+                members[group] -= 1
+        return Nodes(members, group_of, others)
 
     def beside(self, world: World) -> float | None:
         """Return the $/h of the nodes that belong to no current group: of retired groups, and without group.

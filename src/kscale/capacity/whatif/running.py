@@ -48,6 +48,7 @@ from kscale.objects.api.meta import KubeObject
 from kscale.objects.argument_types import typed
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.records import Record
+from kscale.snapshot.caches import collector_relaxed
 from kscale.snapshot.cluster import Cluster, load
 from kscale.snapshot.snapshot import Snapshot
 
@@ -273,13 +274,14 @@ def whatif(
     A scenario's world and result are cached only while a later scenario may share them.
     """
     scenarios = list(scenarios)
-    decider = _Decider(base, scenarios, conditions)
     rows = []
-    for scenario in scenarios:
-        result_row = decider.decide(scenario)[0]  # the decision is released before the next scenario
-        rows.append(result_row)
-        if on_row is not None:
-            on_row(result_row)
+    with collector_relaxed():  # hardly anything that a scenario leaves is part of a cycle
+        decider = _Decider(base, scenarios, conditions)
+        for scenario in scenarios:
+            result_row = decider.decide(scenario)[0]  # the decision is released before the next scenario
+            rows.append(result_row)
+            if on_row is not None:
+                on_row(result_row)
     report = WhatIfReport(
         baselines=list(decider.baselines.values()),
         scenarios=rows,
@@ -445,11 +447,12 @@ def _add_model_templates(made: World, world: World, models: list[dict[str, NodeT
 
     ``models``: cache of the templates by group, which is filled if it is empty.
     """
-    nodes = made.place.snapshot.columns.objects
+    nodes, members = made.place.snapshot.columns.objects, made.existing.members
     without_nodes = [
         group.id
         for group in made.groups
-        if group.id not in made.templates
+        if not members.get(group.id)
+        and group.id not in made.templates
         and group.template is None
         and group.from_node is None
         and not has_members(group, nodes)

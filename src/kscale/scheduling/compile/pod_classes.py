@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from functools import cached_property, partial
 from operator import is_
 from typing import Any, Final, TypeVar
+from weakref import ref
 
 import msgspec
 import numpy as np
@@ -31,7 +32,7 @@ from kscale.scheduling.status import ERROR, UNRESOLVABLE, UNSCHEDULABLE, Status
 from kscale.snapshot.caches import TypedCache
 from kscale.snapshot.classes.interner import Interner, PodClass
 from kscale.snapshot.columns import FIXED_RESOURCES
-from kscale.snapshot.snapshot import Snapshot
+from kscale.snapshot.snapshot import BeforeLosses, Snapshot
 
 __all__ = [
     "CompiledPod",
@@ -467,11 +468,12 @@ class PodClasses:
         checked_pods = {pod.index: pod for pod in pods}
         compiler = PodCompiler(ctx)
         more = {pod.index: pod for pod in others if pod.index not in checked_pods}
-        placed: Sequence[PodClass] = ctx.snapshot.placed_classes
         if shared is not None:
             covering = shared.find(ctx, compiler, checked_pods.values(), more.values(), templates)
             if covering is not None:
                 return covering
+        placed: Sequence[PodClass] = ctx.snapshot.placed_classes
+        if shared is not None:
             checked_pods, more, placed = shared.extend(ctx, checked_pods, more)
         compiled = [compiler.get(pod) for pod in checked_pods.values()]
         classes = cls(checked_pods.values(), compiled, more.values(), placed)
@@ -587,9 +589,9 @@ class PodClasses:
         numbers = np.full(len(snapshot.interner.classes), -1, dtype=np.int32)
         for i in self._counting:
             numbers[self.pods[i].index] = i
-        pods = numbers[snapshot.placed_class]
-        count = pods >= 0
-        return pods[count], snapshot.placed_node[count]
+        pods = numbers.take(snapshot.placed_class)
+        counted = (pods >= 0).nonzero()[0]
+        return pods.take(counted), snapshot.placed_node.take(counted)
 
     def get_requested_drivers(self, pods: Iterable[PodClass]) -> tuple[str, ...]:
         """Return the CSI drivers of the volumes that these classes attach, each once. All must be checkable."""
@@ -629,8 +631,10 @@ class SharedPodClasses:
         self._compiler_state: tuple[object, ...] = ()
         self._others: frozenset[PodClass] = frozenset()
         self._placed: frozenset[PodClass] = frozenset()
+        self._covered: Callable[[], Snapshot | None] = lambda: None  # returns one that has no placed classes but these
         self._expected: tuple[dict[int, PodClass], dict[PodClass, None]] = {}, {}
         self._of_templates: dict[int, tuple[NodeTemplate, list[PodClass]]] = {}
+        self._facts: dict[tuple[int, str, bool, bool], tuple[NodeTemplate, NodeFacts]] = {}
 
     def expect(self, pods: Iterable[PodClass], placed: Iterable[PodClass]) -> None:
         """Announce classes of later sessions, to be compiled together with the next session that needs further classes.
@@ -648,6 +652,16 @@ class SharedPodClasses:
                 self._of_templates.clear()
             classes = [interner.classify(pod, placed=True) for pod in template.pods]
             cached = self._of_templates[id(template)] = template, classes
+        return cached[1]
+
+    def get_facts(self, template: NodeTemplate, name: str, ctx: Context) -> NodeFacts:
+        """Return the facts of a copy of a template with a name (:meth:`Context.copy_facts`); cached by template."""
+        key = id(template), name, ctx.csi, ctx.dra
+        cached = self._facts.get(key)
+        if cached is None:
+            if len(self._facts) >= _MAX_SHARED:
+                self._facts.clear()
+            cached = self._facts[key] = template, ctx.copy_facts(template, name)  # keeps the template: its id stays
         return cached[1]
 
     def find(
@@ -670,7 +684,7 @@ class SharedPodClasses:
         has_all = (
             self._compiled.keys() >= {*pods}
             and self._others.issuperset(others)
-            and self._placed.issuperset(ctx.snapshot.placed_classes)
+            and self._has_placed_classes(ctx.snapshot)
         )
         if not has_all:
             return None
@@ -679,6 +693,16 @@ class SharedPodClasses:
             return None
         now = [each for plugin in self._plugins for each in plugin.get_part_dependencies(self._storage, ctx)]
         return self._classes if _is_identical(around, now) else None
+
+    def _has_placed_classes(self, snapshot: Snapshot) -> bool:
+        """Check whether the shared classes have the classes of all placed pods of a snapshot."""
+        losses = BeforeLosses.find(snapshot)
+        if losses is None:
+            return self._placed.issuperset(snapshot.placed_classes)
+        before = losses.snapshot
+        if self._covered() is not before and self._placed.issuperset(before.placed_classes):
+            self._covered = ref(before)
+        return self._covered() is before or self._placed.issuperset(snapshot.placed_classes)
 
     def extend(
         self, ctx: Context, pods: dict[int, PodClass], others: dict[int, PodClass]
@@ -723,7 +747,7 @@ class SharedPodClasses:
         self._classes, self._signature, self._plugins, self._storage = classes, signature, plugins, storage
         self._compiled = dict(zip(classes.pods, signature[1], strict=False))
         self._others = frozenset(classes.pods[: classes.own_count])
-        self._placed = frozenset(classes.placed)
+        self._placed, self._covered = frozenset(classes.placed), lambda: None
 
 
 _Signature = tuple[Sequence[Any], ...]

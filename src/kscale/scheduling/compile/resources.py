@@ -252,6 +252,11 @@ class Resources:
                 self._demands[i] = {**self._demands[i], **devices.demand(pod)}
                 self._taken[i] = {**self._taken[i], **devices.get_used_devices(pod)}
 
+    @property
+    def are_plain(self) -> bool:
+        """Return whether no device is counted, and no resource of ``names`` is provided by a device class."""
+        return self._devices is None and not any(map(self._is_delegated, self.names))
+
     def amounts(self) -> _Matrices:
         """Return the amounts that classes request, and those that they use: int64[classes, resources] each.
 

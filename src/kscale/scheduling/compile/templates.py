@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kscale._native import _engine
 from kscale.imports import lazy_pattern
@@ -23,6 +23,7 @@ from kscale.scheduling.devices.inventory import for_node
 from kscale.scheduling.plugins.base import Part
 from kscale.scheduling.profile import HOSTNAME, Context, NodeFacts
 from kscale.scheduling.volumes import Volumes
+from kscale.snapshot.caches import TypedCache
 from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.snapshot import Snapshot
 
@@ -59,6 +60,69 @@ class _HostNames(dict[str, dict[int, int]]):
         return snapshot.memo.get(cls, make)
 
 
+class _PreparedTemplate(NamedTuple):
+    """What the engine reads of a template, apart from node classes, domains and names.
+
+    ``free``: free amounts of an empty copy in the order of the engine's resources; ``arguments``: of the engine's
+    template; ``identity``: equal for equal arguments.
+    """
+
+    slots: int
+    free: list[int]
+    arguments: dict[str, Any]
+    identity: str
+
+
+def _prepare_template(
+    template: NodeTemplate,
+    pods: Sequence[PodClass],
+    facts: NodeFacts,
+    position: int,
+    resources: Resources,
+    parts: Iterable[Part],
+    number: Mapping[int, int],
+) -> _PreparedTemplate:
+    """Compute what the engine reads of a template.
+
+    ``pods``: classes of the pods that come with it; ``facts`` and ``position``: of its copy among all nodes; ``parts``,
+    ``number``: as in :meth:`Copies.prepare`.
+    """
+    amounts = template.node.status.allocatable or {}
+    used: dict[str, int] = {}
+    for pod in pods:
+        for name, amount in pod.occupancy.items():
+            used[name] = used.get(name, 0) + amount
+    free = resources.free_of_new_node(position, to_integers(amounts), used)
+    slots = (amounts[PODS].value() if PODS in amounts else 0) - len(pods)
+    arguments: dict[str, Any] = {
+        "unschedulable": template.node.spec.unschedulable,
+        "slots": slots,
+        "free": free,
+        "pods": [number[pod.index] for pod in pods],
+    }
+    for part in parts:
+        arguments |= part.build_template_arguments(facts)
+    return _PreparedTemplate(slots, free, arguments, repr(arguments))
+
+
+class _PreparedTemplates(dict[tuple[int, tuple[str, ...]], _PreparedTemplate]):
+    """Prepared templates by the template's identity and the engine's resources; cached with the pod classes."""
+
+    def __init__(self) -> None:
+        self._alive: list[NodeTemplate] = []  # so that no other template gets the same id()
+
+    def add(self, template: NodeTemplate, resources: tuple[str, ...], prepared: _PreparedTemplate) -> None:
+        """Cache a prepared template. All are dropped if there are too many."""
+        if len(self) >= _MAX_PREPARED:
+            self.clear()
+            self._alive.clear()
+        self._alive.append(template)
+        self[id(template), resources] = prepared
+
+
+_MAX_PREPARED: Final = 1 << 9
+
+
 class Copies:
     """For each template one copy whose name occurs in no selector, and the copies whose name does.
 
@@ -70,12 +134,12 @@ class Copies:
         self._ctx = ctx
         self.templates = templates
         self.facts: list[NodeFacts] = []
-        interner, classes = ctx.snapshot.interner, shared or SharedPodClasses()
-        self.pods: list[list[PodClass]] = [classes.classify(template, interner) for template in templates]
+        interner, self._shared = ctx.snapshot.interner, shared or SharedPodClasses()
+        self.pods: list[list[PodClass]] = [self._shared.classify(template, interner) for template in templates]
         self._first: list[int] = []
         self._special: list[dict[int, int]] = []  # copy number -> index in ``facts``
         self._room: list[tuple[int, list[int]]] = []
-        self._identities: list[str | None] = []
+        self._identities: list[tuple[object, ...] | None] = []
 
     @property
     def claims(self) -> bool:
@@ -101,7 +165,7 @@ class Copies:
 
     def _facts(self, template: NodeTemplate, name: str) -> NodeFacts:
         """Return the facts of a copy with a name, and add the copy's devices to the context's."""
-        facts = self._ctx.copy_facts(template, name)
+        facts = self._shared.get_facts(template, name, self._ctx)
         if self._ctx.dra and template.resource_slices:
             suffix = name.removeprefix(f"{template.node.metadata.name}-")
             Devices.of(self._ctx).local_slices += for_node(template.resource_slices, name, suffix)
@@ -115,44 +179,47 @@ class Copies:
         resources: Resources,
         parts: Iterable[Part],
         number: Mapping[int, int],
+        memo: TypedCache,
         *,
         exchangeable: bool,
     ) -> list[_engine.Template]:
         """Build the engine's templates, one per template of the session.
 
         ``number``: number of a pod class in the engine by the class's index; ``parts``: parts of plug-ins whose
-        counters the templates' pods change; ``exchangeable``: copies of equal templates differ only in their names.
-        Also stores what :meth:`room` and :meth:`identity` return.
+        counters the templates' pods change; ``memo``: cache of these classes; ``exchangeable``: copies of equal
+        templates differ only in their names. Also stores what :meth:`room` and :meth:`identity` return.
         """
         of_node = classes.of[classes.existing :]
+        has_names = HOSTNAME in domains.keys
+        host_names = _HostNames.of(self._ctx.snapshot) if has_names else {}
+        known = memo.get(_PreparedTemplates, _PreparedTemplates) if resources.are_plain else _PreparedTemplates()
         prepared = []
         for i, template in enumerate(self.templates):
-            node, pods, first, special = template.node, self.pods[i], self._first[i], self._special[i]
+            first, special = self._first[i], self._special[i]
             facts = self.facts[first]
-            amounts = node.status.allocatable or {}
-            taken: dict[str, int] = {}
-            for pod in pods:
-                for name, amount in pod.occupancy.items():
-                    taken[name] = taken.get(name, 0) + amount
-            free = resources.free_of_new_node(classes.existing + first, to_integers(amounts), taken)
-            slots = (amounts[PODS].value() if PODS in amounts else 0) - len(pods)
-            self._room.append((slots, free))
-            arguments: dict[str, Any] = {
-                "node_class": int(of_node[first]),
-                "unschedulable": node.spec.unschedulable,
-                "slots": slots,
-                "free": free,
-                "domain": domains.get_copy_domains(facts),
-                "pods": [number[pod.index] for pod in pods],
-                "named_key": domains.keys.get(HOSTNAME, -1),
-            }
-            for part in parts:
-                arguments |= part.build_template_arguments(facts)
-            has_names = HOSTNAME in domains.keys
-            names_in_use = _HostNames.of(self._ctx.snapshot).get(node.metadata.name) if has_names else None
-            self._identities.append(None if special or names_in_use or not exchangeable else repr(arguments))
+            part = known.get((id(template), resources.names))
+            if part is None:
+                position, pods = classes.existing + first, self.pods[i]
+                part = _prepare_template(template, pods, facts, position, resources, parts, number)
+                known.add(template, resources.names, part)
+            self._room.append((part.slots, part.free))
+            node_class, domain = int(of_node[first]), domains.get_copy_domains(facts)
+            names_in_use = host_names.get(template.node.metadata.name)
+            is_special = special or names_in_use or not exchangeable
+            self._identities.append(None if is_special else (node_class, *domain, part.identity))
             exceptions = {copy: int(of_node[index]) for copy, index in special.items()}
-            prepared.append(_engine.Template(engine, **arguments, exceptions=exceptions, taken=names_in_use, number=i))
+            prepared.append(
+                _engine.Template(
+                    engine,
+                    **part.arguments,
+                    node_class=node_class,
+                    domain=domain,
+                    named_key=domains.keys.get(HOSTNAME, -1),
+                    exceptions=exceptions,
+                    taken=names_in_use,
+                    number=i,
+                )
+            )
         return prepared
 
     # -- queries -----------------------------------------------------------------------------------------------------
@@ -169,7 +236,7 @@ class Copies:
         counts = (1 + len(special) for special in self._special)
         return [template for template, count in zip(self.templates, counts, strict=True) for _ in range(count)]
 
-    def identity(self, i: int) -> str | None:
+    def identity(self, i: int) -> tuple[object, ...] | None:
         """Return a key that is equal for templates with indistinguishable copies; None if that is unknown for ``i``."""
         return self._identities[i]
 

@@ -530,7 +530,7 @@ def reserve(snapshot: Snapshot, pods: Sequence[PodRecord], nodes: Sequence[int])
     allocated stays unchanged. If no pod has claims, or without dynamic resource allocation, the result is the
     snapshot's own object.
     """
-    if not snapshot.dra:
+    if not snapshot.dra or not snapshot.informers.resource_claims:
         return snapshot.informers
     if not any(pod.claims for pod in snapshot.distinct_classes(pods)[0]):
         return snapshot.informers

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from threading import Lock
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +35,8 @@ from kscale.scheduling.volumes import (
     provisioned_by,
     translate_volume,
 )
-from kscale.snapshot.caches import cached_by_identity
 from kscale.snapshot.classes.interner import PodClass
+from kscale.snapshot.snapshot import BeforeLosses
 
 __all__ = ["NodeVolumeLimits", "VolumeNumbers", "find_unchecked_csi_rules"]
 
@@ -150,12 +150,11 @@ class _BrokenNodes(dict[str, str]):
     def _build(cls, ctx: Context) -> _BrokenNodes:
         """Map each node whose placed pods' ephemeral claims belong to other pods to upstream's text about the first."""
         snapshot, broken = ctx.snapshot, cls()
-        classes = snapshot.placed_classes
-        are_ephemeral = cached_by_identity(
-            snapshot.interner.memo, ("classes with ephemeral claims",), classes, _has_ephemeral_claim
-        )
-        for which, (pod, is_ephemeral) in enumerate(zip(classes, are_ephemeral, strict=True)):
-            if is_ephemeral:
+        losses = BeforeLosses.find(snapshot)
+        if losses is not None and losses.snapshot.memo.find(cls) == broken:  # nor are there any among fewer pods
+            return broken
+        for which, pod in enumerate(snapshot.placed_classes):
+            if pod.volumes and _has_ephemeral_claim(pod):
                 status = _resolve(pod, Volumes.of(ctx), incoming=False)
                 if isinstance(status, Status):
                     for n in snapshot.nodes_of_class(which):
@@ -166,18 +165,17 @@ class _BrokenNodes(dict[str, str]):
         return id(self)
 
 
-_NO_LIMITS: Final[dict[str, int]] = {}
-
-
 class _NodeLimits:
-    """Limits of nodes. ``migrated``: uint32[nodes], ``drivers``: those with a limit on some node. Updated if CSINodes
-    change.
+    """Limits of nodes. Updated if CSINodes change.
+
+    ``limits``: by driver, then by CSINode name; ``drivers``: those with a limit on some node. ``plugins``: by CSINode
+    name, a bit for each in-tree plug-in whose volumes it counts; ``migrated``: the same by node, uint32[nodes].
     """
 
     def __init__(self, names: tuple[str, ...], csi_nodes: Mapping[str, CSINode], last: _NodeLimits | None) -> None:
         self._of = names, csi_nodes
-        before = last.known if last is not None else {}
         is_same = last is not None and last.csi_nodes is csi_nodes
+        before = last.known if last is not None else {}
         self.known: dict[str, tuple[CSINode, dict[str, int], int]] = before if is_same else {}
         """CSINode name -> the CSINode, its limits, and the in-tree plug-ins whose volumes it serves."""
         for name, csi_node in csi_nodes.items() if not is_same else ():
@@ -185,22 +183,28 @@ class _NodeLimits:
             if entry is None or entry[0] is not csi_node:
                 entry = csi_node, _limits(csi_node), get_counted_plugins(csi_node)
             self.known[name] = entry
-        self.drivers: frozenset[str] = frozenset().union(*filter(None, self._limits))
+        self.limits: dict[str, dict[str, int]] = last.limits if last is not None and is_same else {}
+        self.plugins: dict[str, int] = last.plugins if last is not None and is_same else {}
+        for name, (_, limits, plugins) in self.known.items() if not is_same else ():
+            self.plugins[name] = plugins
+            for driver, limit in limits.items():
+                self.limits.setdefault(driver, {})[name] = limit
+        self.drivers = frozenset(
+            driver for driver, limits in self.limits.items() if not limits.keys().isdisjoint(names)
+        )
         if last is not None and last.drivers == self.drivers:
             self.drivers = last.drivers
         self._columns: dict[str, NDArray[np.int32]] = {}
-
-    @cached_property
-    def _limits(self) -> list[dict[str, int]]:
-        """Return each node's limits by driver."""
-        limits = {name: entry[1] for name, entry in self.known.items()}
-        return [limits.get(name, _NO_LIMITS) for name in self._of[0]]
+        self._before: tuple[_NodeLimits, NDArray[np.int64]] | None = None
+        """Limits of these and further nodes, and which of them are these nodes."""
 
     @cached_property
     def migrated(self) -> NDArray[np.uint32]:
         """Return a bit for each in-tree plug-in whose volumes a node's CSINode counts: uint32[nodes]."""
-        migrated = {name: entry[2] for name, entry in self.known.items()}
-        return np.array([migrated.get(name, 0) for name in self._of[0]], dtype=np.uint32)
+        if self._before is not None:
+            return self._before[0].migrated.take(self._before[1])
+        names, plugins = self._of[0], self.plugins
+        return np.array([plugins.get(name, 0) for name in names], dtype=np.uint32)
 
     @property
     def csi_nodes(self) -> Mapping[str, CSINode]:
@@ -213,7 +217,13 @@ class _NodeLimits:
         names, csi_nodes = ctx.snapshot.nodes, ctx.informers.csi_nodes
 
         def renew(last: _NodeLimits | None) -> _NodeLimits:
-            return last if last is not None and last.is_of(names, csi_nodes) else cls(names, csi_nodes, last)
+            if last is not None and last.is_of(names, csi_nodes):
+                return last
+            result, losses = cls(names, csi_nodes, last), BeforeLosses.find(ctx.snapshot)
+            before = None if losses is None else losses.snapshot.memo.find(cls)
+            if losses is not None and before is not None and before.is_of(losses.snapshot.nodes, csi_nodes):
+                result._before = before, losses.nodes
+            return result
 
         return cached_per_snapshot(ctx.snapshot, cls, renew)
 
@@ -224,8 +234,11 @@ class _NodeLimits:
     def column(self, driver: str) -> NDArray[np.int32]:
         """Return each node's limit for a driver's volumes, -1 = no limit: int32[nodes]."""
         column = self._columns.get(driver)
+        if column is None and self._before is not None:
+            column = self._columns[driver] = self._before[0].column(driver).take(self._before[1])
         if column is None:
-            column = np.array([limits.get(driver, -1) for limits in self._limits], dtype=np.int32)
+            limits = self.limits.get(driver, {})
+            column = np.array([limits.get(name, -1) for name in self._of[0]], dtype=np.int32)
             self._columns[driver] = column
         return column
 

@@ -177,8 +177,12 @@ def renumber(numbers: NDArray[np.int32] | NDArray[np.int64]) -> tuple[NDArray[np
         return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int64)
     limit = int(numbers.max()) + 1
     if limit > _SPARSE * len(numbers):  # few distinct values in a large range: sorting is cheaper than counting
-        _, where, inverse = np.unique(numbers, return_index=True, return_inverse=True)
-        return inverse.reshape(-1).astype(np.int32), where.astype(np.int64)
+        order = numbers.argsort(kind="stable")
+        ordered, is_new = numbers[order], np.ones(len(numbers), dtype=np.bool_)
+        np.not_equal(ordered[1:], ordered[:-1], out=is_new[1:])
+        inverse = np.empty(len(numbers), dtype=np.int32)
+        inverse[order] = is_new.cumsum() - 1
+        return inverse, order[is_new]
     first = np.full(limit, -1, dtype=np.int64)
     first[numbers[::-1]] = np.arange(len(numbers) - 1, -1, -1)
     used = (first >= 0).nonzero()[0]

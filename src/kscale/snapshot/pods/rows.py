@@ -37,14 +37,16 @@ class PodRows(Sequence[PodRecord]):
 
     ``classes`` and ``controllers`` (int32[n]), ``priorities`` and ``contents`` (int64[n]) need no pod.
     ``equivalence``: cached numbers of equivalent pods (:mod:`kscale.scheduling.equivalent_pods`), int32[n] each.
+    ``distinct``: cached classes of pending pods (:meth:`Classifier.distinct`).
     """
 
-    __slots__ = ("_rows", "equivalence", "table")
+    __slots__ = ("_rows", "distinct", "equivalence", "table")
 
     def __init__(self, table: PodTable, rows: NDArray[np.int64]) -> None:
         self.table = table
         self._rows = rows
         self.equivalence: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
+        self.distinct: tuple[list[PodClass], NDArray[np.int32]] | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -107,6 +109,11 @@ class PodRows(Sequence[PodRecord]):
         return self.table.columns["stamp"][self._rows]
 
     @property
+    def created(self) -> NDArray[np.int64]:
+        """Return the creation times in nanoseconds since 1970: int64[n]."""
+        return self.table.columns["created"][self._rows]
+
+    @property
     def classes(self) -> NDArray[np.int32]:
         """Return the classes, by number in the interner."""
         return self.table.columns["class_of"][self._rows]
@@ -153,8 +160,10 @@ class PodRows(Sequence[PodRecord]):
     def contents(self) -> NDArray[np.int64]:
         """Return numbers that are equal only for pods with the same digest: int64[n], -1 = not known."""
         columns, rows = self.table.columns, self._rows
-        exemplars = -2 - columns["source"][rows].astype(np.int64)
-        return np.where(exemplars >= 0, 2 * exemplars, 2 * columns["contents"][rows].astype(np.int64) - 1)
+        contents, source = 2 * columns["contents"][rows].astype(np.int64) - 1, columns["source"][rows]
+        copies = (source < -1).nonzero()[0]
+        contents[copies] = 2 * (-2 - source[copies].astype(np.int64))
+        return contents
 
 
 def take_records(records: Sequence[PodRecord], positions: NDArray[np.integer[Any]]) -> Sequence[PodRecord]:
@@ -260,6 +269,15 @@ class PlacedPods(Sequence[PodRecord]):
             priorities = np.append(priorities, np.array([pod.priority for pod in self.added], dtype=np.int64))
         return read_only(priorities)
 
+    def select(self, positions: NDArray[np.int64], table: PodTable) -> PlacedPods:
+        """Return the pods at these positions, none of which was added by a decision.
+
+        ``table``: a table that has them in the same rows.
+        """
+        result = PlacedPods(table, self.rows.take(positions), ())
+        vars(result)["priorities"] = read_only(self.priorities.take(positions))
+        return result
+
     def where(self, what: str, test: Callable[[Pod], bool], positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return those of the positions whose pods satisfy ``test``, which must depend on the pod alone.
 
@@ -296,20 +314,28 @@ class Classifier:
 
     def distinct(self, pods: Sequence[PodRecord]) -> tuple[list[PodClass], NDArray[np.int32]]:
         """Return (the pods' distinct classes in order of appearance, index of each pod's class into them: int32[n])."""
-        indices = self._numbers(pods)
+        cached = pods.distinct if isinstance(pods, PodRows) else None
+        if cached is not None and self._reads(pods):
+            return [*cached[0]], cached[1]
+        indices = known = self._numbers(pods)
         if indices is None:
             indices = np.fromiter((self._class_of(record).index for record in pods), np.int32, len(pods))
         inverse, first = renumber(indices)
         order = np.argsort(first, kind="stable")
         rank = np.empty(len(order), dtype=np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)
-        return [self._interner.classes[number] for number in indices[first[order]].tolist()], rank[inverse]
+        result = [self._interner.classes[number] for number in indices[first[order]].tolist()], rank[inverse]
+        if known is not None and isinstance(pods, PodRows):
+            pods.distinct = [*result[0]], read_only(result[1])
+        return result
 
     def _numbers(self, pods: Iterable[PodRecord]) -> NDArray[np.int32] | None:
         """Return the existing class numbers of pending pods of a table with this interner; None for other pods."""
-        if self._leftovers or not isinstance(pods, PodRows) or pods.table.interner is not self._interner:
-            return None
-        return pods.classes if pods.pending else None
+        return pods.classes if isinstance(pods, PodRows) and self._reads(pods) and pods.pending else None
+
+    def _reads(self, pods: Sequence[PodRecord]) -> bool:
+        """Check whether the class numbers of the pods' table are those of this classifier."""
+        return not self._leftovers and isinstance(pods, PodRows) and pods.table.interner is self._interner
 
     def _class_of(self, record: PodRecord) -> PodClass:
         """Return the class of a pending pod."""

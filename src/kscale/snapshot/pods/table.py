@@ -107,6 +107,11 @@ class Layers(Generic[_V]):
         """Return the value of a row, or None if it has none."""
         return self._top[row] if row in self._top else self._below.get(row)
 
+    def get_all(self, rows: Iterable[int]) -> list[_V | None]:
+        """Return the value of each row; None if it has none."""
+        top, below = self._top, self._below
+        return [top[row] if row in top else below.get(row) for row in rows]
+
     def pop(self, row: int) -> _V | None:
         """Remove and return the value of a row, or None if it has none."""
         value = self.get(row)
@@ -206,8 +211,15 @@ def have_uids(
     return have
 
 
+_MAX_STORED: Final = 1 << 9  # of so many rows the records are tried first
+
+
 def uids_of(table: PodTable, rows: NDArray[np.int64]) -> list[str]:
     """Return the UIDs of the pods in the given rows, or the keys of pods without UID."""
+    if len(rows) <= _MAX_STORED:
+        records = table.records.get_all(rows.tolist())
+        if None not in records:
+            return [record.uid for record in records if record is not None]
     uid_array = np.empty(len(rows), dtype=np.object_)
     source, size = table.columns["source"][rows], table.columns["uid_size"][rows].astype(np.int64)
     at = table.columns["offset"][rows] + table.columns["uid_offset"][rows]
@@ -504,25 +516,36 @@ class PodTable:
         ).copy()
         return result
 
-    def replacing(
-        self, removed: NDArray[np.int64], records: Sequence[PodRecord], values: NDArray[np.int64]
-    ) -> PodTable:
-        """Return an immutable copy of this frozen table without the pods of some rows and with more pods at the end.
+    def with_spare_rows(self, records: Sequence[PodRecord], values: NDArray[np.int64]) -> PodTable:
+        """Return an immutable copy of this frozen table with more rows, whose pods do not exist yet.
 
-        ``removed``: these rows; ``values``: what :meth:`put` takes for ``records``, with all numbers from this table.
+        ``values``: what :meth:`put` takes for ``records``, with all numbers from this table. :meth:`exchanging` creates
+        the pods of these rows.
         """
         result, size = self._view(), len(self)
         columns = {}
         for (name, column), added in zip(self.columns.items(), values, strict=True):
             columns[name] = longer = np.empty(size + len(records), column.dtype)
             longer[:size], longer[size:] = column, added
-        columns["state"][removed], columns["source"][removed] = REMOVED, -1
+        columns["state"][size:] = REMOVED
         result.set_columns(GrowingColumns.of(columns))
         result.keys = [*self.keys, *(record.key for record in records)]
         result.records, result.versions, result.population = self.records.copy(), dict(self.versions), object()
-        for row in removed.tolist() if self.records else ():
-            result.records.pop(row)
         result.store_records(range(size, size + len(records)), records, values[COLUMN["version"]].tolist())
+        return result
+
+    def exchanging(self, removed: NDArray[np.int64], created: NDArray[np.int64], states: NDArray[np.int8]) -> PodTable:
+        """Return an immutable copy of this frozen table without the pods of some rows and with those of spare rows.
+
+        ``removed``: rows whose pods are removed; ``created``: spare rows (:meth:`with_spare_rows`); ``states``: states
+        of their pods.
+        """
+        result = self._view()
+        columns = {**self.columns, "state": self.columns["state"].copy(), "source": self.columns["source"].copy()}
+        columns["state"][removed], columns["source"][removed] = REMOVED, -1
+        columns["state"][created] = states
+        result.set_columns(GrowingColumns.of(columns))
+        result.population = object()
         return result
 
     def copy(self) -> PodTable:
