@@ -106,7 +106,8 @@ def filter_least_waste(options: Sequence[Option], inputs: ExpanderInput) -> Filt
     its *capacity*. Nodes without capacity make the score infinite or NaN: no later option beats a first option that is
     NaN.
     """
-    result = FilterResult(survivors=[])
+    notes: dict[str, str] = {}
+    result = FilterResult(survivors=[], notes=notes)
     minimum = MinimumScore()
     known: _RequestsByPod = {}
     for option in options:
@@ -117,7 +118,7 @@ def filter_least_waste(options: Sequence[Option], inputs: ExpanderInput) -> Filt
         cpu, memory = _compute_waste(option, node, known)
         score = cpu + memory
         result.scores[option.group] = score
-        result.notes[option.group] = (
+        notes[option.group] = (
             f"{format_fixed(cpu * 100.0, 2)}% CPU, {format_fixed(memory * 100.0, 2)}% Memory, "
             f"{format_fixed(score * 50.0, 2)}%"
         )
