@@ -487,15 +487,8 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     @cached_property
     def node_group_defaults(self) -> NodeGroupAutoscalingOptions:
         """Return the options of a group without its own. Zero-or-max scaling has no flag and is off."""
-        return NodeGroupAutoscalingOptions(
-            scale_down_utilization_threshold=self.scale_down_utilization_threshold,
-            scale_down_gpu_utilization_threshold=self.scale_down_gpu_utilization_threshold,
-            scale_down_unneeded_time=self.scale_down_unneeded_time,
-            scale_down_unready_time=self.scale_down_unready_time,
-            max_node_provision_time=self.max_node_provision_time,
-            max_node_startup_time=self.max_node_startup_time,
-            ignore_daemonsets_utilization=self.ignore_daemonsets_utilization,
-        )
+        names = NodeGroupAutoscalingOptions.__struct_fields__
+        return NodeGroupAutoscalingOptions(**{name: getattr(self, name) for name in names if hasattr(self, name)})
 
     @property
     def resource_limiter(self) -> ResourceLimiter:

@@ -120,19 +120,16 @@ _PENDING_POD_KINDS_KEY: Final = "kinds of waiting pods"
 _MAX_UNUSED_KINDS: Final = 1 << 10  # kinds without pods
 
 
-class PendingPodList:
+class PendingPodList(msgspec.Struct, eq=False):
     """Pods in order, with one example per kind.
 
     ``kind``: int32[n], indices into ``examples``. Pods of one kind are equal in all that the pod list rules read,
     including requests and creation time. An example may be of an earlier loop.
     """
 
-    __slots__ = ("examples", "kind", "records")
-
-    def __init__(self, records: Sequence[PodRecord], kind: NDArray[np.int32], examples: Sequence[Pod]) -> None:
-        self.records = records
-        self.kind = kind
-        self.examples = examples
+    records: Sequence[PodRecord]
+    kind: NDArray[np.int32]
+    examples: Sequence[Pod]
 
     def __len__(self) -> int:
         return len(self.records)

@@ -77,22 +77,13 @@ DeletionEndAction = TaintAction | Emit | Observe
 """Actions at the end of a deletion."""
 
 
-class DeletionRecorder:
+class DeletionRecorder(msgspec.Struct, eq=False):
     """The last steps of deletions; updates the deletion tracker."""
 
-    __slots__ = ("_gpu_label", "_gpu_types", "_options", "tracker")
-
-    def __init__(
-        self,
-        options: AutoscalingOptions,
-        tracker: NodeDeletionTracker,
-        gpu_label: str = DEFAULT_GPU_LABEL,
-        gpu_types: Collection[str] = (),
-    ) -> None:
-        self._options = options
-        self._gpu_label = gpu_label
-        self._gpu_types = gpu_types
-        self.tracker = tracker
+    _options: AutoscalingOptions
+    tracker: NodeDeletionTracker
+    _gpu_label: str = DEFAULT_GPU_LABEL
+    _gpu_types: Collection[str] = ()
 
     def record_failure(
         self, p: Progress, node: Node, group: str, drain: bool, result: NodeDeleteResult
