@@ -589,11 +589,6 @@ ScaleUpOptions = AutoscalingOptions
 ScaleDownOptions = AutoscalingOptions
 
 
-def _format_go_atoi_error(text: str) -> str:
-    """Format the error of Go's ``strconv.Atoi`` for a text that is no integer."""
-    return f'strconv.Atoi: parsing "{text}": invalid syntax'
-
-
 def parse_range(text: str) -> ResourceRange:
     """Parse ``min:max`` of ``--cores-total`` and ``--memory-total``.
 
@@ -604,7 +599,8 @@ def parse_range(text: str) -> ResourceRange:
         raise InputError(f"wrong nodes configuration: {text}")
     for what, part in zip(("min", "max"), parts, strict=True):
         if not _INTEGER_PATTERN.match(part):
-            raise InputError(f"failed to set {what} size: {part}, expected integer, err: {_format_go_atoi_error(part)}")
+            text = f'strconv.Atoi: parsing "{part}": invalid syntax'
+            raise InputError(f"failed to set {what} size: {part}, expected integer, err: {text}")
         if not fits_int64(int(part)):
             text = f'strconv.Atoi: parsing "{part}": value out of range'
             raise InputError(f"failed to set {what} size: {part}, expected integer, err: {text}")

@@ -106,7 +106,7 @@ class PodGroup(msgspec.Struct, kw_only=True):
     """Why a pod does not fit an empty new node, by node group. Groups that take the pods are not included."""
 
 
-class GroupSchedulability(msgspec.Struct, eq=False):
+class GroupSchedulability:
     """Which equivalence groups of pods fit an empty new node of one node group, and why the others do not.
 
     ``fits``: bool[groups]. ``exemplar_of``: int32[groups], number of the pod that stands for each equivalence group.
@@ -114,10 +114,18 @@ class GroupSchedulability(msgspec.Struct, eq=False):
     first requested.
     """
 
-    fits: NDArray[np.bool_]
-    exemplar_of: NDArray[np.int32]
-    _compute_verdicts: Callable[[list[int]], dict[int, Verdict]]
-    _cached: dict[int, Verdict] | None = None
+    __slots__ = ("_cached", "_compute_verdicts", "exemplar_of", "fits")
+
+    def __init__(
+        self,
+        fits: NDArray[np.bool_],
+        exemplar_of: NDArray[np.int32],
+        compute_verdicts: Callable[[list[int]], dict[int, Verdict]],
+    ) -> None:
+        self.fits = fits
+        self.exemplar_of = exemplar_of
+        self._compute_verdicts = compute_verdicts
+        self._cached: dict[int, Verdict] | None = None
 
     def _verdicts(self) -> dict[int, Verdict]:
         """Return why exemplars do not fit, by number of the exemplar. Computed on first use."""

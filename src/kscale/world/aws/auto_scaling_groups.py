@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
+
 from kscale.effects import SECOND, Moment
 from kscale.errors import InputError, Problem
 from kscale.objects.nodegroup import NodeGroupOptions, NodeTemplate, ProviderError
@@ -587,12 +589,11 @@ def _counted_instances(group: AutoScalingGroup) -> list[GroupInstance]:
     return [each for each in group.instances if not each.lifecycle_state.startswith(_WARM)]
 
 
-class _LaunchTemplates:
+class _LaunchTemplates(msgspec.Struct, eq=False):
     """Launch templates that were read during one refresh: each is described once."""
 
-    def __init__(self, api: AwsClient) -> None:
-        self._api = api
-        self._cached: dict[LaunchTemplateSpecification, LaunchTemplateData | AwsError] = {}
+    _api: AwsClient
+    _cached: dict[LaunchTemplateSpecification, LaunchTemplateData | AwsError] = {}
 
     def get(self, template: LaunchTemplateSpecification) -> LaunchTemplateData:
         """Return the content of a launch template's version. Raises AwsError, which is cached, too."""
