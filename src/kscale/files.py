@@ -13,12 +13,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO, Final
 
+from kscale.errors import InputError, Problem
+
 __all__ = [
     "ENDLESS",
     "MAX_FILE",
     "is_endless",
     "open_file",
     "read_file",
+    "read_input",
     "removed_on_termination",
     "replace_file",
     "replacing",
@@ -61,6 +64,14 @@ def read_file(path: str | os.PathLike[str], limit: int = MAX_FILE) -> bytes:
     if len(data) > limit:
         raise OSError(errno.EFBIG, f"longer than the {limit:,} bytes that are read", os.fspath(path))
     return data
+
+
+def read_input(path: str | os.PathLike[str]) -> bytes:
+    """Return the bytes of a file as :func:`read_file` does. Raises InputError, with the path, if it cannot be read."""
+    try:
+        return read_file(path)
+    except OSError as error:
+        raise InputError(Problem(error.strerror or str(error), str(path))) from None
 
 
 def replace_file(path: str | os.PathLike[str], data: bytes, *, secret: bool = False) -> None:

@@ -11,6 +11,7 @@ from copy import copy
 from operator import attrgetter
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from kscale.ca.loop_state import LoopState, RememberedTarget
@@ -23,11 +24,10 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = ["get_described_targets", "resolve_groups", "restore_targets", "save_targets"]
 
 
-class _LastGroups:
+class _LastGroups(msgspec.Struct, eq=False):
     """The last resolved groups, cached with the interner that the snapshots of a cluster share."""
 
-    def __init__(self) -> None:
-        self.last: tuple[Sequence[Node], list[NodeGroup], Groups] | None = None
+    last: tuple[Sequence[Node], list[NodeGroup], Groups] | None = None
 
 
 def resolve_groups(snapshot: Snapshot, groups: GroupsLike) -> Groups:

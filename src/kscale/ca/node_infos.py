@@ -123,11 +123,10 @@ def _strip_environment(spec: PodSpec) -> PodSpec:
     )
 
 
-class TemplateCache:
+class TemplateCache(msgspec.Struct, eq=False):
     """The last template of each name, valid while it is built from the very same objects and equal values."""
 
-    def __init__(self) -> None:
-        self._last: dict[str, tuple[tuple[object, ...], tuple[object, ...], NodeTemplate]] = {}
+    _last: dict[str, tuple[tuple[object, ...], tuple[object, ...], NodeTemplate]] = {}
 
     def get(
         self, name: str, objects: tuple[object, ...], values: tuple[object, ...], make: Callable[[], NodeTemplate]

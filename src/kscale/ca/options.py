@@ -488,15 +488,8 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     @cached_property
     def node_group_defaults(self) -> NodeGroupAutoscalingOptions:
         """Return the options of a group without its own. Zero-or-max scaling has no flag and is off."""
-        return NodeGroupAutoscalingOptions(
-            scale_down_utilization_threshold=self.scale_down_utilization_threshold,
-            scale_down_gpu_utilization_threshold=self.scale_down_gpu_utilization_threshold,
-            scale_down_unneeded_time=self.scale_down_unneeded_time,
-            scale_down_unready_time=self.scale_down_unready_time,
-            max_node_provision_time=self.max_node_provision_time,
-            max_node_startup_time=self.max_node_startup_time,
-            ignore_daemonsets_utilization=self.ignore_daemonsets_utilization,
-        )
+        names = NodeGroupAutoscalingOptions.__struct_fields__
+        return NodeGroupAutoscalingOptions(**{name: getattr(self, name) for name in names if hasattr(self, name)})
 
     @property
     def resource_limiter(self) -> ResourceLimiter:
@@ -626,7 +619,7 @@ def parse_range(text: str) -> ResourceRange:
         if _parse_int64(part) is None:
             text = f'strconv.Atoi: parsing "{part}": value out of range'
             raise InputError(f"failed to set {what} size: {part}, expected integer, err: {text}")
-    low, high = map(int, parts)
+    low, high = (_parse_int64(part) or 0 for part in parts)
     if low < 0:
         raise InputError("min size must be greater or equal to  0")
     if high < low:

@@ -132,7 +132,7 @@ _MAX_UNUSED_KINDS: Final = 1 << 10  # kinds without pods
 _KIND_ANSWERS_KEY: Final = "facts about kinds of waiting pods"
 
 
-class PendingPodList:
+class PendingPodList(msgspec.Struct, eq=False):
     """Pods in order, with one example per kind.
 
     ``kind``: int32[n], indices into ``examples``. Pods of one kind are equal in all that the pod list rules read,
@@ -142,19 +142,10 @@ class PendingPodList:
     number, -1 = not computed. None for pods that are in no snapshot.
     """
 
-    __slots__ = ("cached", "examples", "kind", "records")
-
-    def __init__(
-        self,
-        records: Sequence[PodRecord],
-        kind: NDArray[np.int32],
-        examples: Sequence[Pod],
-        cached: tuple[NDArray[np.int64], dict[str, NDArray[np.int32]]] | None = None,
-    ) -> None:
-        self.records = records
-        self.kind = kind
-        self.examples = examples
-        self.cached = cached
+    records: Sequence[PodRecord]
+    kind: NDArray[np.int32]
+    examples: Sequence[Pod]
+    cached: tuple[NDArray[np.int64], dict[str, NDArray[np.int32]]] | None = None
 
     def __len__(self) -> int:
         return len(self.records)

@@ -150,12 +150,11 @@ class CountedNodes(NamedTuple):
         return cls(nodes, names) if all(counts) else cls([*compress(nodes, counts)], [*compress(names, counts)])
 
 
-class NodeResources:
+class NodeResources(msgspec.Struct, eq=False):
     """Computes the resources of single nodes. All nodes of a group count like the first of them that was passed."""
 
-    def __init__(self, gpu_label: str = DEFAULT_GPU_LABEL) -> None:
-        self.gpu_label = gpu_label
-        self._of_group: dict[str, dict[str, int]] = {}
+    gpu_label: str = DEFAULT_GPU_LABEL
+    _of_group: dict[str, dict[str, int]] = {}
 
     def fork(self) -> NodeResources:
         """Return an independent copy."""

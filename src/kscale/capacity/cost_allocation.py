@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from fractions import Fraction
@@ -177,15 +177,8 @@ class _Line:
     idle_by_usage: int = 0
 
 
-@dataclass(slots=True)
-class _Lines:
-    """The lines of an allocation by name, in the order of their first mention."""
-
-    lines: dict[str, _Line] = field(default_factory=dict)
-
-    def line(self, name: str) -> _Line:
-        """Return the line of a name; adds an empty line if there is none."""
-        return self.lines.setdefault(name, _Line())
+_Lines = defaultdict[str, _Line]
+"""The lines of an allocation by name, in the order of their first mention."""
 
 
 @typed
@@ -243,12 +236,12 @@ def allocate_cost(
     snapshot = cluster.snapshot(dra=True)
     groups = list(groups)
     names = _names_of_pods(cluster, by)
-    lines = _Lines()
+    lines: _Lines = defaultdict(_Line)
     prices = [_to_billionths(price, hours) for price in prices_of(snapshot.columns.objects, groups, catalogue)]
     pods_on = _placed(snapshot)
     counted = [name for pods, price in zip(pods_on, prices, strict=True) if price is not None for name, _ in pods]
     for name in counted:
-        lines.line(names[name]).pods += 1
+        lines[names[name]].pods += 1
     unmeasured = None
     _divide_nodes(snapshot, prices, pods_on, names, rule, lines)
     if usage is not None:
@@ -297,7 +290,7 @@ def _divide_nodes(
 
     def add(name: str, attribute: str, part: int) -> None:
         """Add ``part`` (billionths) to an attribute of a line."""
-        line = lines.line(name)
+        line = lines[name]
         setattr(line, attribute, getattr(line, attribute) + part)
 
     idle = 0
@@ -318,8 +311,8 @@ def _divide_nodes(
             add(names[pod], amount, part)
     if rule is IdleRule.NONE or not idle:
         return
-    all_names = list(lines.lines)
-    weights = [getattr(lines.lines[name], amount) for name in all_names]
+    all_names = list(lines)
+    weights = [getattr(lines[name], amount) for name in all_names]
     if rule is IdleRule.SEPARATE or not any(weights):
         add(_IDLE, idle_amount, idle)
         return
@@ -420,7 +413,7 @@ def _divide_volumes(
         else:
             owners = [name_claim(claims[key]) if key in claims else _UNBOUND]
         for owner, part in zip(owners, apportion(cost, [1] * len(owners)), strict=True):
-            lines.line(owner).storage += part
+            lines[owner].storage += part
     return count, unpriced
 
 
@@ -493,7 +486,7 @@ def _build_report(
     """
     decimals = 2 if hours >= 24 else 4
     unit = 10 ** (9 - decimals)
-    rows = list(lines.lines.values())
+    rows = list(lines.values())
     columns = [[getattr(line, name) for line in rows] for name in ("requested", "idle", "storage")]
     total_of_columns = [sum(column) for column in columns]
     total = (sum(total_of_columns) + unit // 2) // unit
@@ -523,7 +516,7 @@ def _build_report(
             share=round((rounded[0][i] + rounded[1][i] + rounded[2][i]) / total, 6) if total else 0.0,
             by_usage=None if (part := used[i]) is None else money(part),
         )
-        for i, (name, line) in enumerate(lines.lines.items())
+        for i, (name, line) in enumerate(lines.items())
     ]
     return CostAllocation(
         by=by,

@@ -159,7 +159,7 @@ def _version(item: Any) -> Hashable:
     return None if item is None else (item.metadata.uid, item.metadata.resource_version)
 
 
-class QuotaController:
+class QuotaController(msgspec.Struct, eq=False):
     """Driver that updates the status of CapacityQuotas every five seconds (:class:`kscale.drivers.driver.Driver`).
 
     It reads what the autoscaler watches.
@@ -168,8 +168,7 @@ class QuotaController:
     name = "capacity-quotas"
     watches: Sequence[Watch] = ()
 
-    def __init__(self) -> None:
-        self._due: Moment = 0
+    _due: Moment = 0
 
     def notice(self, change: Change, now: Moment) -> None:
         """Discard the change; rounds depend on the time only."""

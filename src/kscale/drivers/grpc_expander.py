@@ -15,10 +15,12 @@ from functools import cache, cached_property
 from types import TracebackType
 from typing import Any, Final, Self
 
+import msgspec
+
 from kscale.effects import ApiError, Ranking, RankOption, RankOptions
 from kscale.effects.actions import SamePods
 from kscale.errors import InputError, Problem
-from kscale.files import read_file
+from kscale.files import read_input
 from kscale.imports import library
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.decode import from_dict, to_dict
@@ -178,13 +180,11 @@ class _Read:
         return from_dict(self.data, Pod)
 
 
-class _Pods:
+class _Pods(msgspec.Struct, eq=False):
     """A run of ``count`` equivalent pods, decoded on first access (:class:`~kscale.effects.actions.SamePods`)."""
 
-    __slots__ = ("_read", "count")
-
-    def __init__(self, read: _Read) -> None:
-        self._read, self.count = read, 0
+    _read: _Read
+    count: int = 0
 
     @property
     def data(self) -> dict[str, Any]:
@@ -355,7 +355,7 @@ class ExpanderServer(RpcServer):
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
         credentials = grpc.ssl_server_credentials(
             [_pair(cert, key)],
-            root_certificates=_read(client_ca) if client_ca else None,
+            root_certificates=read_input(client_ca) if client_ca else None,
             require_client_auth=bool(client_ca),
         )
         try:
@@ -394,17 +394,9 @@ def _pair(cert: str, key: str) -> tuple[bytes, bytes]:
 
     gRPC itself only reports that the address cannot be bound.
     """
-    chain, secret = _read(cert), _read(key)
+    chain, secret = read_input(cert), read_input(key)
     try:
         load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), chain, secret)
     except ssl.SSLError as error:
         raise InputError(Problem(f"no certificate and key that belong together: {error}", f"{cert}, {key}")) from None
     return secret, chain
-
-
-def _read(path: str) -> bytes:
-    """Return the content of a file. Raises InputError if it cannot be read."""
-    try:
-        return read_file(path)
-    except OSError as error:
-        raise InputError(Problem(error.strerror or str(error), path)) from None

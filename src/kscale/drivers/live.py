@@ -16,6 +16,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
+import msgspec
+
 from kscale.drivers.driver import Driver
 from kscale.drivers.leader_election import LeaderElector
 from kscale.effects import (
@@ -58,22 +60,16 @@ _MAX_STEPS_AT_ONCE: Final = 1000
 """Steps that only report or read the clock after which the worker hands over, whatever its clock says."""
 
 
-class Done:
+class Done(msgspec.Struct, eq=False):
     """Return value of a step machine."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    value: Any
 
 
-class Failed:
+class Failed(msgspec.Struct, eq=False):
     """Error that a step machine raised after it had reported something."""
 
-    __slots__ = ("error",)
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
+    error: BaseException
 
 
 class StepResult(NamedTuple):
@@ -349,21 +345,18 @@ class LostLeadershipError(KscaleError, RuntimeError):
     """Another process may lead now: this one must not act."""
 
 
-class Scope:
+class Scope(msgspec.Struct, eq=False):
     """Time limit of machines: a deadline, or until cancellation (Go's ``context.Context``).
 
     Actions that are in progress then or requested later end with an error; the machines themselves run to their end.
     """
 
-    __slots__ = ("_children", "_error", "_limits", "_sleeping", "deadline")
-
-    def __init__(self, deadline: float | None = None) -> None:
-        self.deadline = deadline
-        """Time of the event loop's clock in seconds; None without a deadline."""
-        self._error: ApiError | None = None
-        self._limits: set[asyncio.Timeout] = set()
-        self._sleeping: set[asyncio.Future[None]] = set()
-        self._children: set[Scope] = set()
+    deadline: float | None = None
+    """Time of the event loop's clock in seconds; None without a deadline."""
+    _error: ApiError | None = None
+    _limits: set[asyncio.Timeout] = set()
+    _sleeping: set[asyncio.Future[None]] = set()
+    _children: set[Scope] = set()
 
     def cancel(self) -> None:
         """End the scope, and all scopes within it, as cancelled."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
@@ -32,7 +32,7 @@ from kscale.world.kubernetes.informer import WATCH_METRICS
 from kscale.world.kubernetes.performer import KnownIdentities, Performer
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.stores import KubernetesStores
-from kscale.world.protocols import Clock, History, Metrics, NodeGroups, PerformLive, Ranker, Watch
+from kscale.world.protocols import Clock, History, Metrics, NodeGroups, PerformLive, Ranker
 from kscale.world.serve.app import ConnectionLimits, DebuggingSnapshotService, Handler, Server, endpoints
 from kscale.world.serve.metrics import MetricStore
 from kscale.world.serve.tls import ReloadingContext
@@ -277,11 +277,6 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     close: Callable[[], None] = lambda: None
 
 
-def watched_by(drivers: Iterable[Driver[Any]]) -> list[Watch]:
-    """Return the watches of all ``drivers``, in order and each once: the drivers read the same stores."""
-    return list(dict.fromkeys(watch for driver in drivers for watch in driver.watches))
-
-
 Build = Callable[[ProgramContext], Program | Awaitable[Program]]
 """Builds a program for the context of its process. Raises :class:`~kscale.InputError` if that is not possible."""
 
@@ -351,7 +346,7 @@ class _Process:
         self.clock: Clock = context.clock if program.clock_set is None else self.following_clock
         self.stores = KubernetesStores(
             context.client,
-            watched_by([program.driver, *program.others]),
+            list(dict.fromkeys(watch for driver in (program.driver, *program.others) for watch in driver.watches)),
             context.clock,
             resources=context.resources,
             csi=program.csi,

@@ -249,12 +249,11 @@ _STEPS: Final = "vpa_admission_controller_execution_latency_seconds"
 _STEP_SERIES: Final = [(_STEPS, {"step": name}) for name in ("read_request", "admit", "total")]
 
 
-class _ReviewMetrics:
+class _ReviewMetrics(msgspec.Struct, eq=False):
     """Records the durations and the count of reviews. Their series are looked up once for each kind of result."""
 
-    def __init__(self, metrics: MetricStore) -> None:
-        self._metrics = metrics
-        self._recorders: dict[tuple[str, str, bool], Callable[[Sequence[float]], None]] = {}
+    _metrics: MetricStore
+    _recorders: dict[tuple[str, str, bool], Callable[[Sequence[float]], None]] = {}
 
     def record(self, reviewed: ReviewResult, reading: float, reviewing: float) -> None:
         """Record a review; ``reading`` and ``reviewing`` are in seconds."""

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from kscale.drivers.driver import discover_steps
 from kscale.effects import SECOND, ZERO_TIME, Emit, Moment, Progress, StepsOf, Within
 from kscale.objects.api.core import Pod
@@ -136,12 +138,11 @@ def plan_watches() -> list[Watch]:
     return [Watch(kind=kind, api_version=version, typed=True) for kind, version in _KINDS.items()]
 
 
-class RoundPlanner:
+class RoundPlanner(msgspec.Struct, eq=False):
     """Reports the plan of each round. ``report`` is called with every plan; events are emitted for new effects only."""
 
-    def __init__(self, report: Callable[[VPARoundPlan], None]) -> None:
-        self._report = report
-        self._last: Effect | None = None
+    _report: Callable[[VPARoundPlan], None]
+    _last: Effect | None = None
 
     @staticmethod
     def is_plan_input(change: Change) -> bool:

@@ -40,23 +40,17 @@ _OWN_ERRORS: Final = ("SnapshotLike", "PodsLike", "PodLike", "TemplateLike", "Ar
 _MOMENT: Final = lazy_pattern(r"\b(Moment|datetime)\b")
 
 
-class _Type:
+class _Type(msgspec.Struct, eq=False):
     """Check of a value. ``text`` names what is allowed: it completes "x is 3, not ...".
 
     ``classes``: their instances pass without another check. This is much faster than the check itself.
     """
 
-    __slots__ = ("accepts", "classes", "element", "text", "within")
-
-    def __init__(
-        self,
-        text: str,
-        accepts: Callable[[Any], bool],
-        within: Callable[[Any], tuple[str, Any, _Type] | None] | None = None,
-        element: _Type | None = None,
-        classes: tuple[type, ...] = (),
-    ) -> None:
-        self.text, self.accepts, self.within, self.element, self.classes = text, accepts, within, element, classes
+    text: str
+    accepts: Callable[[Any], bool]
+    within: Callable[[Any], tuple[str, Any, _Type] | None] | None = None
+    element: _Type | None = None
+    classes: tuple[type, ...] = ()
 
 
 _Within = Callable[[Any], "tuple[str, Any, _Type] | None"]

@@ -506,13 +506,12 @@ def _decode_group(data: object, number: int) -> NodeGroup:
     return group_from_dict(data, where)
 
 
-class _Labelled:
+class _Labelled(msgspec.Struct, eq=False):
     """Nodes by label, for the label keys in selectors."""
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
-        self._nodes = nodes
-        self._by_key: dict[str, dict[str, dict[str, Mapping[str, str]]]] = {}
-        """Key -> value -> node name -> its labels."""
+    _nodes: Sequence[Node]
+    _by_key: dict[str, dict[str, dict[str, Mapping[str, str]]]] = {}
+    """Key -> value -> node name -> its labels."""
 
     def with_labels(self, wanted: Mapping[str, str]) -> list[str]:
         """Return the names of the nodes that have all these labels (at least one), in order."""

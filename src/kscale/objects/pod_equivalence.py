@@ -183,7 +183,7 @@ _DECODER: Final = msgspec.json.Decoder(_Pod)
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
-class Digester:
+class Digester(msgspec.Struct, eq=False):
     """Digests of many pods. Equal spec texts are digested only once.
 
     The pods of a controller differ in the name of the volume that the API server adds for the service account's token.
@@ -191,8 +191,7 @@ class Digester:
     has the name.
     """
 
-    def __init__(self) -> None:
-        self._memo: dict[bytes, bytes] = {}
+    _memo: dict[bytes, bytes] = {}
 
     def digest(self, pod: bytes | memoryview | msgspec.Raw | Mapping[str, Any] | Pod) -> bytes:
         """Return the digest (16 bytes) of a pod given as JSON text, plain data or struct.

@@ -68,14 +68,11 @@ class JoinedLists(Sequence[_T], Generic[_T]):
         return self.parts[number][i - self.ends[number]]  # counted from its end
 
 
-class NumberedTexts:
+class NumberedTexts(msgspec.Struct, eq=False):
     """Distinct texts, numbered in order of first appearance in the growing list ``texts``."""
 
-    __slots__ = ("_numbers", "texts")
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._numbers: dict[str, int] = {}
+    texts: list[str] = []
+    _numbers: dict[str, int] = {}
 
     def number(self, text: str) -> int:
         """Return the number assigned to a text, adding the text if it is new."""

@@ -32,7 +32,6 @@ __all__ = [
     "clamp_at_zero",
     "container_requests",
     "demand",
-    "is_attachable_volume",
     "is_extended",
     "is_guaranteed",
     "is_hugepages",
@@ -83,11 +82,6 @@ def is_prefixed_native(name: str) -> bool:
     return _NATIVE_DOMAIN in name
 
 
-def is_attachable_volume(name: str) -> bool:
-    """Return whether the resource is an attach limit of in-tree volume plug-ins (``attachable-volumes-...``)."""
-    return name.startswith("attachable-volumes-")
-
-
 @lru_cache(maxsize=1 << 12)
 def is_scalar(name: str) -> bool:
     """Return whether the resource is one of the scheduler's scalar resources (upstream: ``IsScalarResourceName``).
@@ -95,7 +89,7 @@ def is_scalar(name: str) -> bool:
     These are extended resources, huge pages, names with ``kubernetes.io/``, and attach limits of volumes. The scheduler
     counts CPU, memory, ephemeral storage and pods as well, but they are not scalar resources.
     """
-    return is_extended(name) or is_hugepages(name) or is_prefixed_native(name) or is_attachable_volume(name)
+    return is_extended(name) or is_hugepages(name) or is_prefixed_native(name) or name.startswith("attachable-volumes-")
 
 
 def is_pod_level_resource(name: str) -> bool:

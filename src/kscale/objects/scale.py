@@ -209,21 +209,21 @@ def scale_of(data: Mapping[str, Any], paths: ScalePaths | None = None) -> Scale:
     return _scale(data, replicas, _get_path(data, paths.status_replicas) or 0, selector or "")
 
 
+def _scale_metadata(of: ObjectMeta) -> ObjectMeta:
+    """Return the metadata of an object's scale."""
+    names = ("name", "namespace", "uid", "resource_version", "creation_timestamp")
+    return ObjectMeta(**{name: getattr(of, name) for name in names})
+
+
 def scale_of_workload(workload: Deployment | StatefulSet) -> Scale:
     """Return the scale of a struct. Raises :class:`ScaleError` if the selector is malformed."""
-    spec, of = workload.spec, workload.metadata
+    spec = workload.spec
     try:
         selector = "" if spec.selector is None else str(compile_selector(spec.selector))
     except SelectorError as error:
         raise ScaleError(str(error)) from None
     return Scale(
-        metadata=ObjectMeta(
-            name=of.name,
-            namespace=of.namespace,
-            uid=of.uid,
-            resource_version=of.resource_version,
-            creation_timestamp=of.creation_timestamp,
-        ),
+        metadata=_scale_metadata(workload.metadata),
         spec=ScaleSpec(replicas=1 if spec.replicas is None else spec.replicas),
         status=ScaleStatus(replicas=workload.status.replicas, selector=selector),
     )
@@ -331,18 +331,11 @@ def _scale(data: Mapping[str, Any], replicas: Any, ready: Any, selector: Any) ->
         metadata = from_dict(data.get("metadata") or {}, ObjectMeta)
     except InputError as error:
         raise ScaleError(str(error)) from None
-    scale_metadata = ObjectMeta(
-        name=metadata.name,
-        namespace=metadata.namespace,
-        uid=metadata.uid,
-        resource_version=metadata.resource_version,
-        creation_timestamp=metadata.creation_timestamp,
-    )
     status = ScaleStatus(replicas=ready, selector=selector)
     return Scale(
         api_version="autoscaling/v1",
         kind="Scale",
-        metadata=scale_metadata,
+        metadata=_scale_metadata(metadata),
         spec=ScaleSpec(replicas=replicas),
         status=status,
     )

@@ -36,32 +36,21 @@ _Where = Callable[[NDArray[np.int32]], NDArray[np.bool_]]
 _BY_ORDINAL = {plugin.ordinal: plugin for plugin in PROFILE}
 
 
-class Explainer:
+class Explainer(msgspec.Struct, eq=False):
     """Explains verdicts of a session; also the context that its plug-ins query
     (:class:`kscale.scheduling.plugins.base.ExplainContext`).
 
     ``added``: nodes that were added, as (template, number of the copy).
     """
 
-    def __init__(
-        self,
-        ctx: Context,
-        engine: _engine.Engine,
-        classes: PodClasses,
-        nodes: NodeClasses,
-        resources: Resources,
-        domains: Domains,
-        copies: Copies,
-        added: Mapping[int, tuple[int, int]],
-    ) -> None:
-        self.ctx = ctx
-        self.engine = engine
-        self._classes = classes
-        self._nodes = nodes
-        self._resources = resources
-        self._domains = domains
-        self._copies = copies
-        self._added = added
+    ctx: Context
+    engine: _engine.Engine
+    _classes: PodClasses
+    _nodes: NodeClasses
+    _resources: Resources
+    _domains: Domains
+    _copies: Copies
+    _added: Mapping[int, tuple[int, int]]
 
     # -- verdicts ----------------------------------------------------------------------------------------------------
 

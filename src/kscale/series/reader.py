@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale.errors import InputError, Problem
-from kscale.files import MAX_FILE, read_file
+from kscale.files import MAX_FILE, read_input
 from kscale.imports import library
 from kscale.objects.argument_types import typed
 from kscale.series.columns import KEY_COLUMNS, FarTimeError, Series, encode_keys, parse_time, scaled_times, time_unit
@@ -420,10 +420,7 @@ def content_of(path: Path) -> bytes:
 
     Raises ``InputError`` if it cannot be read or has more than ``MAX_FILE`` bytes, also decompressed.
     """
-    try:
-        data = read_file(path)
-    except OSError as error:
-        raise InputError(Problem(error.strerror or str(error), str(path))) from None
+    data = read_input(path)
     if path.suffix.lower() != ".gz":
         return data
     try:

@@ -443,7 +443,7 @@ def _cap_container(
     for values in (item.target, item.lower_bound, item.upper_bound):
         if values is None:
             continue
-        value_notes = _apply_container_limit_range(values, bounds)
+        value_notes = _clamp(values, bounds, "fit Min in container LimitRange", "fit Max in container LimitRange")
         value_notes += _cap_to_policy(values, own_policy)
         if requests_only:
             value_notes += _cap_to_container_limit(values, current[1])
@@ -498,11 +498,6 @@ def _clamp(values: ResourceList, bounds: Mapping[str, tuple[Quantity, Quantity]]
             values[name] = maximum
             notes.append(f"{name} capped to {high}")
     return notes
-
-
-def _apply_container_limit_range(values: ResourceList, bounds: dict[str, tuple[Quantity, Quantity]]) -> list[str]:
-    """Bring values within the bounds of the limit range, in place. Returns a note per change."""
-    return _clamp(values, bounds, "fit Min in container LimitRange", "fit Max in container LimitRange")
 
 
 def _cap_to_policy(values: ResourceList, policy: ContainerResourcePolicy | None) -> list[str]:

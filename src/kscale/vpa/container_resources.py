@@ -4,7 +4,6 @@ set them (upstream: ``resource/pod/recommendation``, ``pkg/utils/vpa``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -116,13 +115,8 @@ def parse_observed_containers(text: str) -> list[str]:
     for name in names:
         wrong = dns_label_errors(name)
         if wrong:
-            raise AnnotationError(f"incorrect format: {name} is not a valid container name: {_format_go_list(wrong)}")
+            raise AnnotationError(f"incorrect format: {name} is not a valid container name: [{' '.join(wrong)}]")
     return names
-
-
-def _format_go_list(items: Iterable[str]) -> str:
-    """Format texts as Go's ``%v`` prints a slice."""
-    return f"[{' '.join(items)}]"
 
 
 class ProviderError(KscaleError, ValueError):

@@ -14,6 +14,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+import msgspec
+
 from kscale.effects import (
     SECOND,
     ZERO_TIME,
@@ -253,13 +255,10 @@ class ScaleCache:
         return now + self._max_age + int(self._jitter() * float(self._max_age))
 
 
-class _RequestedScales:
+class _RequestedScales(msgspec.Struct, eq=False):
     """Scales requested for one evaluation only."""
 
-    __slots__ = ("answers",)
-
-    def __init__(self) -> None:
-        self.answers: dict[ScaleKey, Scale | ApiError] = {}
+    answers: dict[ScaleKey, Scale | ApiError] = {}
 
     def get(self, key: ScaleKey) -> Scale:
         """Return a requested scale.

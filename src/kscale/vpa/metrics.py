@@ -10,6 +10,7 @@ from functools import lru_cache, partial
 from operator import itemgetter
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -194,13 +195,12 @@ def _format_labels(labels: Labels) -> dict[str, str]:
     }
 
 
-class ObservationTally:
+class ObservationTally(msgspec.Struct, eq=False):
     """Sums of observations, so that each metric with its labels is observed once."""
 
-    def __init__(self) -> None:
-        self._counts: dict[tuple[str, ...], tuple[dict[str, str], float]] = {}
-        self._values: dict[tuple[str, ...], tuple[dict[str, str], list[_Values]]] = {}
-        self._later: list[Callable[[ObservationTally], None]] = []
+    _counts: dict[tuple[str, ...], tuple[dict[str, str], float]] = {}
+    _values: dict[tuple[str, ...], tuple[dict[str, str], list[_Values]]] = {}
+    _later: list[Callable[[ObservationTally], None]] = []
 
     def later(self, tell: Callable[[ObservationTally], None]) -> None:
         """Schedule a callback for when the sums are read.

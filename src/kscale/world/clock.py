@@ -17,6 +17,8 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, NoReturn, TypeVar, TypeVarTuple
 
+import msgspec
+
 from kscale.effects import SECOND, Action, Moment, Outcome, VirtualTime
 from kscale.effects.virtual_time import Running
 from kscale.world.protocols import Clock
@@ -94,13 +96,10 @@ class StuckError(RuntimeError):
     """Every task waits, and nothing is scheduled that could continue one."""
 
 
-class VirtualClock:
+class VirtualClock(msgspec.Struct, eq=False):
     """Clock of a virtual world."""
 
-    __slots__ = ("_time",)
-
-    def __init__(self, time: VirtualTime) -> None:
-        self._time = time
+    _time: VirtualTime
 
     def now(self) -> Moment:
         """Return nanoseconds since 1970 in virtual time."""

@@ -512,11 +512,10 @@ def _reconcile_workload(
     return template, scale, problem
 
 
-class ReconciliationTimes:
+class ReconciliationTimes(msgspec.Struct, eq=False):
     """Times when the status of each buffer was last written or was already up to date."""
 
-    def __init__(self) -> None:
-        self._by_uid: dict[str, Moment] = {}
+    _by_uid: dict[str, Moment] = {}
 
     def update(self, buffers: Iterable[CapacityBuffer], at: Moment) -> None:
         """Set the reconciliation time of these buffers to ``at``."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from threading import Event
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -136,17 +137,16 @@ def find_best_fast_path(groups: Sequence[tuple[PodClass | None, int]], template:
 _LONG_GROUP_SIZE = 200  # group size above which copying group by group is faster
 
 
-class EstimateCache:
+class EstimateCache(msgspec.Struct, eq=False):
     """Cache of the estimates of one session, with nothing placed in between.
 
     Node groups whose nodes no pending pod can distinguish are estimated once, and the same pods in the same order are
     laid out once.
     """
 
-    def __init__(self) -> None:
-        self.answers: dict[tuple[object, ...], tuple[_PackingResult, int]] = {}
-        self._orders: dict[tuple[int, bytes], tuple[GroupedPods, NDArray[np.int64]]] = {}
-        self._layouts: dict[tuple[int, int], _PodLayout] = {}
+    answers: dict[tuple[object, ...], tuple[_PackingResult, int]] = {}
+    _orders: dict[tuple[int, bytes], tuple[GroupedPods, NDArray[np.int64]]] = {}
+    _layouts: dict[tuple[int, int], _PodLayout] = {}
 
     def order(self, pods: GroupedPods, template: NodeTemplate) -> NDArray[np.int64]:
         """Return the groups by decreasing score on a template: int64[groups].

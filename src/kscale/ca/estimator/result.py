@@ -138,15 +138,8 @@ def get_sng_capacity(options: EstimateOptions) -> int:
     groups: list[NodeGroupSize] = [*options.similar_node_groups]
     if options.node_group is not None:
         groups.append(options.node_group)
-    room = sum(
-        max(0, g.max_size - (0 if g.target_size_error else g.target_size)) for g in groups if not _has_unknown_size(g)
-    )
+    room = sum(max(0, g.max_size - g.target_size) for g in groups if not g.target_size_error)
     return room if room > 0 else -1
-
-
-def _has_unknown_size(group: NodeGroupSize) -> bool:
-    """Check whether the group's target size cannot be read."""
-    return group.target_size_error
 
 
 def get_cluster_capacity(options: EstimateOptions) -> int:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from kscale.ca.errors import AutoscalerError
-from kscale.ca.expander.types import HOUR, ExpanderInput, FilterResult, MinimumScore, Option, PodRuns, PriceModel
+from kscale.ca.expander.types import HOUR, ExpanderInput, FilterResult, MinimumScore, Option, PodRuns
 from kscale.ca.go_math import divide_floats, format_fixed, tanh
 from kscale.ca.gpu import node_has_gpu
 from kscale.effects import ApiError, GetPrices, Moment, Prices, Progress, StepsOf
@@ -268,7 +268,7 @@ def filter_by_price(options: Sequence[Option], inputs: ExpanderInput) -> FilterR
             result.skipped[option.group] = f"No node info for {option.group}"
             continue
         try:
-            nodes = _get_nodes_price(inputs.prices, node, option.node_count, start, end)
+            nodes = inputs.prices.node_price(node, start, end) * float(option.node_count)
             if isinstance(inputs.prices, GroupPrices) and isinstance(option.pods, PodRuns):
                 pods = inputs.prices.sum_pod_prices(option.pods, start, end)
             else:
@@ -321,14 +321,6 @@ class _Notes(Mapping[str, str]):
 
     def __len__(self) -> int:
         return len(self.calculations)
-
-
-def _get_nodes_price(prices: PriceModel, node: Node, count: int, start: Moment, end: Moment) -> float:
-    """Return the price of ``count`` nodes like this one from ``start`` to ``end``.
-
-    Raises AutoscalerError if it is unknown.
-    """
-    return prices.node_price(node, start, end) * float(count)
 
 
 def _get_pods_price(option: Option, per_hour: Callable[[Pod], float]) -> float:

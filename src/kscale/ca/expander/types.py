@@ -188,15 +188,14 @@ PriceResponder = Callable[[GetPrices], Prices | ApiError]
 """Responds for a cloud that has prices."""
 
 
-class MinimumScore:
+class MinimumScore(msgspec.Struct, eq=False):
     """Offer options one after the other; ``options`` are those whose scores equal the smallest one exactly.
 
     Comparisons with NaN are false: a first score that is NaN stays and nothing joins or beats it.
     """
 
-    def __init__(self) -> None:
-        self.options: list[Option] = []
-        self.score = 0.0
+    options: list[Option] = []
+    score: float = 0.0
 
     def offer(self, option: Option, score: float) -> None:
         """Keep the option if it is the first, or if its score is at most the smallest one so far.

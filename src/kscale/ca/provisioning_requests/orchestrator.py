@@ -227,14 +227,13 @@ def _build_error_status(message: str) -> ScaleUpStatus:
 WrapperOrchestratorAction = OrchestratorAction | WriteStatus
 
 
-class WrapperOrchestrator:
+class WrapperOrchestrator(msgspec.Struct, eq=False):
     """Replaces :func:`~kscale.ca.scale_up.orchestrator.orchestrate_substeps` in loops with provisioning requests.
 
     The simulated cluster is unchanged after a scale-up for a request.
     """
 
-    def __init__(self, provisioning: ProvisioningRequestProcessor) -> None:
-        self.provisioning = provisioning
+    provisioning: ProvisioningRequestProcessor
 
     def orchestrate_in(
         self, p: Progress, snapshot: Snapshot, pods: Iterable[Pod | PodRecord], context: ScaleUpContext

@@ -167,11 +167,10 @@ def compute_emptiness_tiers(pods: MovingPods, codes: NDArray[np.uint8], nodes: i
     return tiers
 
 
-class _CachedTiers:
+class _CachedTiers(msgspec.Struct, eq=False):
     """The last emptiness tiers, cached with the pods."""
 
-    def __init__(self) -> None:
-        self.last: tuple[NDArray[np.uint8], NDArray[np.int64]] | None = None
+    last: tuple[NDArray[np.uint8], NDArray[np.int64]] | None = None
 
 
 def sort_candidates(

@@ -261,11 +261,10 @@ class _CachedVerdicts:
         return same
 
 
-class _LastVerdicts:
+class _LastVerdicts(msgspec.Struct, eq=False):
     """The last verdicts, cached with the interner that the snapshots of a cluster share."""
 
-    def __init__(self) -> None:
-        self.known: _CachedVerdicts | None = None
+    known: _CachedVerdicts | None = None
 
 
 def _get_cached_verdicts(planner_input: ScaleDownContext, columns: UsageColumns, gpu_label: str) -> _CachedVerdicts:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace as replace_context
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
@@ -285,16 +286,15 @@ def _compute_code(pod: Pod, context: DrainContext, rules: Sequence[Rule]) -> int
     return CODE_DAEMON_SET if is_daemonset_pod(pod) else CODE_MOVES
 
 
-class _AgeDependentPods:
+class _AgeDependentPods(msgspec.Struct, eq=False):
     """Pods that are checked one by one, as time passes; cached with all pods.
 
     The only time check of their rules is whether a system pod is old enough
     (:func:`~kscale.ca.scale_down.drainability.is_old_system_pod`), so each is checked once young and once old.
     """
 
-    def __init__(self) -> None:
-        self._pods: dict[int, Pod] = {}
-        self._last: list[tuple[tuple[Any, ...], dict[tuple[int, bool], int]]] = []
+    _pods: dict[int, Pod] = {}
+    _last: list[tuple[tuple[Any, ...], dict[tuple[int, bool], int]]] = []
 
     def codes_of(
         self, pods: MovingPods, which: NDArray[np.int64], context: DrainContext, rules: Sequence[Rule]
@@ -355,8 +355,7 @@ class PdbCoverage:
         return cached.last[1]
 
 
-class _CachedPdbCoverage:
+class _CachedPdbCoverage(msgspec.Struct, eq=False):
     """The coverage of the last budgets, cached with the pods."""
 
-    def __init__(self) -> None:
-        self.last: tuple[object, PdbCoverage] | None = None
+    last: tuple[object, PdbCoverage] | None = None

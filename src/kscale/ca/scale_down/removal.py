@@ -201,16 +201,15 @@ class CompiledRemoval:
         return duplicate
 
 
-class _CachedCompilation:
+class _CachedCompilation(msgspec.Struct, eq=False):
     """The last compilation of a snapshot, unchanged by any simulator, cached with the snapshot.
 
     ``asked``: it was requested once. Most snapshots are compiled for one request only, so the first request gets the
     compilation itself instead of a copy.
     """
 
-    def __init__(self) -> None:
-        self.asked = False
-        self.last: tuple[SchedulerProfile | None, CompiledRemoval] | None = None
+    asked: bool = False
+    last: tuple[SchedulerProfile | None, CompiledRemoval] | None = None
 
 
 def get_compiled_removal(

@@ -569,29 +569,7 @@ class ScaleUpPlan(Result):
 
     def record(self) -> ScaleUpPlanRecord:
         """Return the complete result as a record."""
-        return ScaleUpPlanRecord(
-            result=self.result,
-            error=self.error,
-            chosen=self.chosen,
-            scale_ups=self.scale_ups,
-            options=self.options,
-            triggered=self.triggered,
-            beyond_limits=self.beyond_limits,
-            remain_unschedulable=self.remain_unschedulable,
-            placed=self.placed,
-            young=self.young,
-            lists=self.lists,
-            not_tried=self.not_tried,
-            scale_down_disabled=self.scale_down_disabled,
-            upcoming=self.upcoming,
-            created_groups=self.created_groups,
-            min_sizes=self.min_sizes,
-            not_similar=self.not_similar,
-            events=self.events,
-            warnings=self.warnings,
-            unmodelled=self.unmodelled,
-            state=self.state,
-        )
+        return ScaleUpPlanRecord(**{name: getattr(self, name) for name in ScaleUpPlanRecord.__struct_fields__})
 
 
 def build_untried_events(before: PodFilterResult, result: str, uid_of: PodUidLookup) -> list[Event]:

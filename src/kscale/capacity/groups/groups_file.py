@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kscale.errors import InputError, Problem
-from kscale.files import read_file
+from kscale.files import read_input
 from kscale.objects.api.core import Node, Pod, Taint
 from kscale.objects.api.meta import ApiStruct, ObjectMeta, ResourceList
 from kscale.objects.api.resource import ResourceSlice
@@ -59,11 +59,7 @@ def read_plain_file(path: str | os.PathLike[str], what: str, number: str = _NUMB
 
     ``what`` and ``number`` name the expected content and how many, for the message about an empty file.
     """
-    try:
-        raw = read_file(path)
-    except OSError as error:
-        raise InputError(Problem(error.strerror or str(error), source=str(path))) from None
-    return read_plain(raw, str(path), what, number)
+    return read_plain(read_input(path), str(path), what, number)
 
 
 def read_plain(raw: bytes, source: str, what: str, number: str = _NUMBER) -> Any:
@@ -686,13 +682,12 @@ def _additions(entry: GroupEntry) -> Iterator[tuple[str, str]]:
                 yield f"options.{field}", f"{value} is negative or not a number"
 
 
-class _CatalogueCache:
+class _CatalogueCache(msgspec.Struct, eq=False):
     """Cache of the catalogues that a file names; each is read once."""
 
-    def __init__(self, folder: Path, default: str | os.PathLike[str] | Catalogue | None) -> None:
-        self._folder = folder
-        self._default = default
-        self._read: dict[Path, Catalogue] = {}
+    _folder: Path
+    _default: str | os.PathLike[str] | Catalogue | None
+    _read: dict[Path, Catalogue] = {}
 
     def template(self, entry: GroupEntry) -> tuple[NodeTemplate | None, float | None]:
         """Return (template, price in $/h) of an entry with ``template`` or ``instanceType``.

@@ -21,7 +21,7 @@ from kscale.objects.nodegroup import NodeGroup
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["choose_nodes", "karpenter_choice", "plan_nodes", "summarize"]
+__all__ = ["karpenter_choice", "plan_nodes", "summarize"]
 
 
 @typed
@@ -69,21 +69,7 @@ def karpenter_choice(
     snapshot = cluster.snapshot(dra=True)
     converted = groups_of_pools(pools, kinds, zones=zones, region=region, nodes=snapshot.columns.objects)
     groups = with_templates(cluster, snapshot, converted.groups)
-    return choose_nodes(snapshot, snapshot.pending if pods is None else pods, pools, converted, groups)
-
-
-def choose_nodes(
-    snapshot: Snapshot,
-    pods: Sequence[str],
-    pools: NodePools,
-    converted: PoolGroups,
-    groups: Iterable[NodeGroup],
-) -> KarpenterChoice:
-    """Compute :func:`karpenter_choice` for NodePools that were converted already, and for the pods named.
-
-    ``groups`` are those of ``converted`` with their templates, which have the pods of DaemonSets.
-    """
-    return plan_nodes(snapshot, pods, pools, converted, groups)[0]
+    return plan_nodes(snapshot, snapshot.pending if pods is None else pods, pools, converted, groups)[0]
 
 
 def plan_nodes(
@@ -93,9 +79,10 @@ def plan_nodes(
     converted: PoolGroups,
     groups: Iterable[NodeGroup],
 ) -> tuple[KarpenterChoice, StartPlan]:
-    """Return what :func:`choose_nodes` returns, and the same nodes and pods as a plan with which a mix is compared.
+    """Compute :func:`karpenter_choice` for converted NodePools; also return it as a plan with which a mix is compared.
 
-    Parameters as for :func:`choose_nodes`.
+    ``pods``: names of pending pods. ``groups`` are those of ``converted`` with their templates, which have the pods of
+    DaemonSets.
     """
     placement = place_pods(snapshot, pods, OfferedPools(pools, converted, groups))
     nodes = [(claim.offerings[0].group, claim.pods) for claim in placement.claims]

@@ -16,7 +16,7 @@ import msgspec
 from kscale.capacity.consolidation.budgets import DisruptionBudget, PoolDisruption
 from kscale.capacity.karpenter.requirements import Operator, Requirement, Requirements, requirement
 from kscale.errors import InputError, Problem
-from kscale.files import read_file
+from kscale.files import read_input
 from kscale.imports import lazy_pattern
 from kscale.objects.api.core import Taint
 from kscale.objects.api.meta import ApiStruct, KubeObject, ObjectMeta, ResourceList
@@ -199,11 +199,7 @@ def read_node_pools(path: str | os.PathLike[str]) -> NodePools:
     InputError
         If the file cannot be read; with every mistake in it.
     """
-    try:
-        raw = read_file(path)
-    except OSError as error:
-        raise InputError(Problem(error.strerror or str(error), source=str(path))) from None
-    text = decompress(raw, str(path))
+    text = decompress(read_input(path), str(path))
     if isinstance(text, Problem):
         raise InputError(text)
     documents = placed_documents(bytes(text), str(path))

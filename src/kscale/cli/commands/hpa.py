@@ -19,7 +19,7 @@ from kscale.cli.pictures import hpa_blocks
 from kscale.cli.terminal import Terminal, format_counts, object_name, plural
 from kscale.effects import ZERO_TIME, Moment, from_text
 from kscale.errors import InputError, Problem, StateError
-from kscale.files import read_file
+from kscale.files import read_input
 from kscale.hpa.controller.decision import HPADecision, MetricDetail
 from kscale.hpa.controller.state import ControllerState
 from kscale.hpa.dump.dump import Dump
@@ -247,10 +247,7 @@ def _state(text: str) -> ControllerState | None:
         return None
     if not text:
         raise typer.BadParameter("settled, fresh or a file is needed", param_hint="--state")
-    try:
-        data = read_file(text)
-    except OSError as error:
-        raise InputError(Problem(error.strerror or str(error), text)) from None
+    data = read_input(text)
     try:
         return ControllerState.from_json(data)
     except StateError as error:

@@ -361,36 +361,6 @@ def _encode_selector(selector: LabelSelector | None) -> dict[str, Any] | None:
     return _omit_empty({"matchLabels": labels or None, "matchExpressions": expressions or None})
 
 
-_PodOrObjectSource = (
-    ObjectMetricSource
-    | ObjectMetricStatus
-    | PodsMetricSource
-    | PodsMetricStatus
-    | ResourceMetricSource
-    | ResourceMetricStatus
-    | ContainerResourceMetricSource
-    | ContainerResourceMetricStatus
-    | ExternalMetricSource
-    | ExternalMetricStatus
-)
-
-
-def _get_prefix_and_values(source: _PodOrObjectSource) -> tuple[str, MetricTarget | MetricValueStatus]:
-    """Return the prefix of the fields (``target`` or ``current``), and their values."""
-    if isinstance(
-        source,
-        (
-            ObjectMetricSource,
-            PodsMetricSource,
-            ResourceMetricSource,
-            ContainerResourceMetricSource,
-            ExternalMetricSource,
-        ),
-    ):
-        return "target", source.target
-    return "current", source.current
-
-
 def _encode_metric(metric: MetricSpec | MetricStatus) -> dict[str, Any]:
     """Encode a metric's spec or status as plain data of autoscaling/v1.
 
@@ -398,8 +368,10 @@ def _encode_metric(metric: MetricSpec | MetricStatus) -> dict[str, Any]:
     of an object metric.
     """
     out: dict[str, Any] = {"type": metric.type}
+    prefix = "target" if isinstance(metric, MetricSpec) else "current"
+    values: MetricTarget | MetricValueStatus
     if metric.object is not None:
-        of, (prefix, values) = metric.object, _get_prefix_and_values(metric.object)
+        of, values = metric.object, getattr(metric.object, prefix)
         out["object"] = {
             "target": _encode_reference(of.described_object),
             "metricName": of.metric.name,
@@ -412,19 +384,21 @@ def _encode_metric(metric: MetricSpec | MetricStatus) -> dict[str, Any]:
             ),
         }
     if metric.pods is not None:
-        prefix, values = _get_prefix_and_values(metric.pods)
+        values = getattr(metric.pods, prefix)
         out["pods"] = {
             "metricName": metric.pods.metric.name,
             f"{prefix}AverageValue": _format_quantity_or_zero(values.average_value),
             **_omit_empty({"selector": _encode_selector(metric.pods.metric.selector)}),
         }
     if metric.resource is not None:
-        out["resource"] = {"name": metric.resource.name, **_encode_resource(metric.resource)}
+        values = getattr(metric.resource, prefix)
+        out["resource"] = {"name": metric.resource.name, **_encode_resource(prefix, values)}
     if metric.container_resource is not None:
-        source = metric.container_resource
-        out["containerResource"] = {"name": source.name, **_encode_resource(source), "container": source.container}
+        source, values = metric.container_resource, getattr(metric.container_resource, prefix)
+        fields = _encode_resource(prefix, values)
+        out["containerResource"] = {"name": source.name, **fields, "container": source.container}
     if metric.external is not None:
-        prefix, values = _get_prefix_and_values(metric.external)
+        values = getattr(metric.external, prefix)
         # The value of a status is always written, that of a spec where it is set.
         value = _format_quantity_or_zero(values.value) if prefix == "current" else _format_quantity(values.value)
         out["external"] = {
@@ -440,11 +414,11 @@ def _encode_metric(metric: MetricSpec | MetricStatus) -> dict[str, Any]:
     return out
 
 
-def _encode_resource(
-    source: ResourceMetricSource | ResourceMetricStatus | ContainerResourceMetricSource | ContainerResourceMetricStatus,
-) -> dict[str, Any]:
-    """Encode utilization and average value of a resource metric, with the field names of autoscaling/v1."""
-    prefix, values = _get_prefix_and_values(source)
+def _encode_resource(prefix: str, values: MetricTarget | MetricValueStatus) -> dict[str, Any]:
+    """Encode utilization and average value of a resource metric, with the field names of autoscaling/v1.
+
+    ``prefix``: beginning of the field names, ``target`` or ``current``.
+    """
     value = (
         _format_quantity_or_zero(values.average_value)
         if prefix == "current"

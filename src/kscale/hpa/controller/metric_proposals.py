@@ -37,7 +37,6 @@ from kscale.objects.api.autoscaling import (
     ExternalMetricSource,
     ExternalMetricStatus,
     HorizontalPodAutoscaler,
-    MetricIdentifier,
     MetricSpec,
     MetricStatus,
     MetricTarget,
@@ -78,13 +77,10 @@ __all__ = [
 ]
 
 
-class RESTMetricsClient:
+class RESTMetricsClient(msgspec.Struct, eq=False):
     """Client of the three metrics APIs, with one :class:`~kscale.effects.GetMetric` per query."""
 
-    __slots__ = ("_progress",)
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
+    _progress: Progress
 
     def get_resource_metric(
         self, resource: str, namespace: str, selector: str, container: str
@@ -308,7 +304,7 @@ def get_metric_name(source: MetricSource) -> str:
         return f"pods metric {source.metric.name}"
     # Upstream names an object metric with a value per pod like an external metric.
     if isinstance(source, ExternalMetricSource) or get_value_target(source)[0].endswith("per_pod"):
-        return _format_external_name(source.metric)
+        return f"external metric {source.metric.name}({format_go_label_selector(source.metric.selector)})"
     return f"{source.described_object.kind} metric {source.metric.name}"
 
 
@@ -448,11 +444,6 @@ def _get_error_prefix(source: PodsMetricSource | ObjectMetricSource | ExternalMe
     if mode == "external_per_pod":
         return f"failed to get {metric} external metric: "
     return f"failed to get external metric {metric}: " if mode == "external_value" else ""
-
-
-def _format_external_name(metric: MetricIdentifier) -> str:
-    """Return the name of an external metric with its selector, as Go prints them."""
-    return f"external metric {metric.name}({format_go_label_selector(metric.selector)})"
 
 
 def get_resource_target(target: MetricTarget) -> tuple[str, int | None]:

@@ -94,7 +94,6 @@ __all__ = [
     "build_reconcile_observations",
     "explain_change",
     "format_rescale",
-    "format_status_error",
     "reconcile",
 ]
 
@@ -250,11 +249,6 @@ def explain_change(current: int, proposal: int, name: str) -> str:
 def format_rescale(desired: int, reason: str) -> str:
     """Return the text of an event about a change of the replicas to ``desired``."""
     return f"New size: {desired}; reason: {reason}"
-
-
-def format_status_error(hpa: HorizontalPodAutoscaler, error: str) -> str:
-    """Format the error of a status that could not be written."""
-    return f"failed to update status for {hpa.metadata.name}: {error}"
 
 
 @dataclass(slots=True)
@@ -451,7 +445,7 @@ class ReconcileMachine:
         if not error:
             return ""
         self.error_class = "internal"
-        return format_status_error(self.context.hpa, error)
+        return f"failed to update status for {self.context.hpa.metadata.name}: {error}"
 
     def _get_minimum(self) -> int:
         """Return the minimum replicas of the spec, by default 1."""

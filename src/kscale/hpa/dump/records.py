@@ -247,12 +247,11 @@ class _ExternalList:
     items: list[ExternalMetricValue] = field(default_factory=list)
 
 
-class ExternalMetricLists:
+class ExternalMetricLists(msgspec.Struct, eq=False):
     """Collector of external lists, which assigns values to selectors once all HPAs are known."""
 
-    def __init__(self) -> None:
-        self._scoped: dict[tuple[int, str], _ExternalList] = {}
-        self._unlabelled: dict[tuple[int, str, str], _ExternalList] = {}
+    _scoped: dict[tuple[int, str], _ExternalList] = {}
+    _unlabelled: dict[tuple[int, str, str], _ExternalList] = {}
 
     def add(self, number: int, scope: MetricsScope, item: ExternalMetricValue, source: str) -> bool:
         """Add a value of list ``number`` to the values of its scope.

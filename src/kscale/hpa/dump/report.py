@@ -74,15 +74,14 @@ def _has_per_pod_target(source: ObjectMetricSource | ExternalMetricSource | None
     return source is not None and get_value_target(source)[0].endswith("per_pod")
 
 
-class PodOwners:
+class PodOwners(msgspec.Struct, eq=False):
     """Counts pods by the workload that they belong to.
 
     ``objects``: plain data of workloads by (group, kind, namespace, name), as far as they are known.
     """
 
-    def __init__(self, pods: PodIndex, objects: Mapping[tuple[str, str, str, str], Mapping[str, Any]]) -> None:
-        self._pods = pods
-        self._objects = objects
+    _pods: PodIndex
+    _objects: Mapping[tuple[str, str, str, str], Mapping[str, Any]]
 
     def count(self, selected: Sequence[tuple[HorizontalPodAutoscaler, str]]) -> list[Counter[str]]:
         """Count by owner the pods that each HPA's selector matches.

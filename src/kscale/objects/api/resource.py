@@ -99,14 +99,8 @@ class DeviceRequest(ApiStruct):
     def __post_init__(self) -> None:
         """Move the fields of v1beta1 to ``exactly``."""
         if self.exactly is None and self.device_class_name:
-            self.exactly = ExactDeviceRequest(
-                device_class_name=self.device_class_name,
-                selectors=self.selectors,
-                allocation_mode=self.allocation_mode,
-                count=self.count,
-                admin_access=self.admin_access,
-                tolerations=self.tolerations,
-            )
+            names = ExactDeviceRequest.__struct_fields__
+            self.exactly = ExactDeviceRequest(**{name: getattr(self, name) for name in names if hasattr(self, name)})
             self.device_class_name, self.allocation_mode, self.count = "", "", 0
             self.selectors, self.tolerations, self.admin_access = [], [], None
 

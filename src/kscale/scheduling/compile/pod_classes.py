@@ -173,16 +173,15 @@ class CompiledPod(msgspec.Struct, eq=False):
     checked_for: int
 
 
-class CompiledPodCache:
+class CompiledPodCache(msgspec.Struct, eq=False):
     """Compiled pods by class, for one profile and mode."""
 
-    def __init__(self) -> None:
-        self._class: dict[int, PodClass] = {}
-        self._compiled: dict[int, CompiledPod] = {}
-        self._shared_dependencies: tuple[Any, ...] = ()
-        self._version = 0
-        self.insertions = 0
-        """Counts the calls of :meth:`insert`."""
+    _class: dict[int, PodClass] = {}
+    _compiled: dict[int, CompiledPod] = {}
+    _shared_dependencies: tuple[Any, ...] = ()
+    _version: int = 0
+    insertions: int = 0
+    """Counts the calls of :meth:`insert`."""
 
     def get(self, pod: PodClass) -> CompiledPod | None:
         """Return the cached compiled pod of a class; None if there is none."""
@@ -203,11 +202,10 @@ class CompiledPodCache:
         return self._version
 
 
-class _CompiledPodCaches:
+class _CompiledPodCaches(msgspec.Struct, eq=False):
     """Compiled pods for each profile and mode used recently; cached with an interner."""
 
-    def __init__(self) -> None:
-        self._entries: list[tuple[SchedulerProfile, bool, bool, CompiledPodCache]] = []
+    _entries: list[tuple[SchedulerProfile, bool, bool, CompiledPodCache]] = []
 
     def of(self, profile: SchedulerProfile, *, csi: bool, dra: bool) -> CompiledPodCache:
         """Return the compiled pods of a profile and a mode; create an empty cache if there is none."""
@@ -382,11 +380,10 @@ def _outside(names: frozenset[str], node: NodeFacts) -> bool:
     return node.name not in names
 
 
-class NodeVerdictCache:
+class NodeVerdictCache(msgspec.Struct, eq=False):
     """Verdicts of the classes on single nodes, by the objects that determine them."""
 
-    def __init__(self) -> None:
-        self._columns: dict[Hashable, tuple[object, NDArray[np.uint16], NDArray[np.uint8]]] = {}
+    _columns: dict[Hashable, tuple[object, NDArray[np.uint16], NDArray[np.uint8]]] = {}
 
     def get(self, nodes: Sequence[tuple[Hashable, object]], evaluate: Callable[[], _NodeVerdicts]) -> _NodeVerdicts:
         """Return the cached verdicts on nodes. If any is missing, ``evaluate`` returns those on all nodes to cache.
@@ -756,11 +753,10 @@ _Signature = tuple[Sequence[Any], ...]
 _MAX_CACHED: Final = 8
 
 
-class _CachedPodClasses:
+class _CachedPodClasses(msgspec.Struct, eq=False):
     """The most recently compiled classes by their inputs; cached with an interner."""
 
-    def __init__(self) -> None:
-        self._entries: list[tuple[_Signature, PodClasses]] = []
+    _entries: list[tuple[_Signature, PodClasses]] = []
 
     def find(self, signature: _Signature) -> PodClasses | None:
         """Return the classes compiled from identical inputs; None if there are none."""

@@ -93,13 +93,12 @@ class _TentativeAllocation(msgspec.Struct, eq=False):
     consumed: Amounts | None
 
 
-class Allocator:
+class Allocator(msgspec.Struct, eq=False):
     """Allocates devices of an inventory to claims. Results of selectors are cached."""
 
-    def __init__(self, inventory: Inventory, classes: Mapping[str, DeviceClass]) -> None:
-        self.inventory = inventory
-        self.classes = classes
-        self._selected: dict[tuple[str, int], bool | SelectorError] = {}
+    inventory: Inventory
+    classes: Mapping[str, DeviceClass]
+    _selected: dict[tuple[str, int], bool | SelectorError] = {}
 
     def on(self, inventory: Inventory) -> Allocator:
         """Return an allocator for ``inventory``, another state of the same devices.

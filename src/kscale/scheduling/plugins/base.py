@@ -76,21 +76,20 @@ class _Counted(msgspec.Struct, frozen=True):
     rows: list[int]
 
 
-class Rows:
+class Rows(msgspec.Struct, eq=False):
     """All counter rows of an engine, numbered in the order they are added.
 
     ``keys``: number of each topology key. ``eligibilities``: number of each rule that selects the nodes to count, in
     order of first use. ``groups``: number of affinity groups.
     """
 
-    def __init__(self) -> None:
-        self.rows: list[Row] = []
-        self.keys: dict[str, int] = {}
-        self.groups = 0
-        self.eligibilities: dict[Eligibility, int] = {}
-        self._by_label: dict[Label, list[int]] = {}
-        self._anywhere: list[int] = []
-        self._counted: dict[int, _Counted] = {}
+    rows: list[Row] = []
+    keys: dict[str, int] = {}
+    groups: int = 0
+    eligibilities: dict[Eligibility, int] = {}
+    _by_label: dict[Label, list[int]] = {}
+    _anywhere: list[int] = []
+    _counted: dict[int, _Counted] = {}
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -324,23 +325,15 @@ class _ResolvedContainers:
         self.aggregate[index] = state.container_slots.insert(name, state_container.slot, aggregate)
 
 
-class _SampleAdder:
+class _SampleAdder(msgspec.Struct, eq=False):
     """Adder of usage columns to the store, CPU and memory separately."""
 
-    def __init__(
-        self,
-        state: RecommenderState,
-        usage: Usage,
-        slot: npt.NDArray[np.int32],
-        resolved: _ResolvedContainers,
-        quality: QualityObserver | None,
-    ) -> None:
-        self._state = state
-        self._usage = usage
-        self._slot = slot
-        self._resolved = resolved
-        self._quality = quality
-        self._kept: list[AggregateRecommendation] | None = None
+    _state: RecommenderState
+    _usage: Usage
+    _slot: npt.NDArray[np.int32]
+    _resolved: _ResolvedContainers
+    _quality: QualityObserver | None
+    _kept: list[AggregateRecommendation] | None = None
 
     def add(self, kinds: npt.NDArray[np.uint8] | int, where: _RowSelection | None) -> list[tuple[int, UsageError]]:
         """Add the samples in the rows ``where`` (None: all), which are either all of CPU or none of CPU.

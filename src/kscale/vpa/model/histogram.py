@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -43,14 +44,11 @@ class HistogramError(KscaleError, ValueError):
     """An error or panic of upstream, with upstream's text."""
 
 
-class HistogramOptions:
+class HistogramOptions(msgspec.Struct, eq=False):
     """Buckets of a histogram. Two histograms can be merged only if they share one options *object*."""
 
-    __slots__ = ("epsilon", "native")
-
-    def __init__(self, native: _histogram.Buckets, epsilon: float) -> None:
-        self.native = native
-        self.epsilon = epsilon
+    native: _histogram.Buckets
+    epsilon: float
 
     @classmethod
     def linear(cls, max_value: float, bucket_size: float, epsilon: float) -> HistogramOptions:

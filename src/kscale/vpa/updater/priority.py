@@ -547,17 +547,12 @@ def explain_not_due(
     return "InRange", f"{text}{priority.resource_diff:.1%}, less than {options.pod_update_threshold:.1%}"
 
 
-def order_by_priority(priorities: Iterable[PodPriority]) -> list[PodPriority]:
-    """Return the pods that need an update (``accepted``), by descending priority; ties as Go's sort orders them."""
-    return sort_as_go((item for item in priorities if item.accepted), lambda a, b: b.less(a))
-
-
 def order_updates(priorities: Iterable[PodPriority], admission: EvictionAdmission | None = None) -> list[PodPriority]:
     """Return the pods that need an update (``accepted``) and that ``admission`` admits, by descending priority.
 
     ``admission`` None: all are admitted.
     """
-    ordered = order_by_priority(priorities)
+    ordered = sort_as_go((item for item in priorities if item.accepted), lambda a, b: b.less(a))
     if admission is None:
         return ordered
     return [item for item in ordered if admission.admit(item.pod, item.recommendation)]

@@ -11,24 +11,21 @@ import random
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
+
+import msgspec
 
 from kscale.effects import SECOND, Moment
 from kscale.errors import InputError, Problem
 from kscale.objects.nodegroup import NodeGroupOptions, NodeTemplate, ProviderError
 from kscale.world.aws.api import (
-    Activity,
     AutoScalingGroup,
     GroupInstance,
-    Image,
-    InstanceTypeInfo,
-    LaunchConfiguration,
     LaunchTemplateData,
     LaunchTemplateSpecification,
     MixedInstancesPolicy,
-    Nodegroup,
 )
-from kscale.world.aws.client import AwsError
+from kscale.world.aws.client import AwsClient, AwsError
 from kscale.world.aws.templates import (
     MachineType,
     ManagedNodegroup,
@@ -46,7 +43,6 @@ from kscale.world.server_data import integer
 __all__ = [
     "UNFULFILLABLE",
     "AutoScalingGroups",
-    "AwsApi",
     "GroupSpec",
     "RegisteredGroup",
     "read_auto_discovery",
@@ -69,67 +65,6 @@ _TERMINATING: Final = frozenset({"Terminating", "Terminating:Wait", "Terminating
 _WARM: Final = "Warmed:"
 """Prefix of the lifecycle states of instances in a warm pool. They are not part of the group's size."""
 _NEEDED_PROCESSES: Final = ("Launch", "Terminate")
-
-
-class AwsApi(Protocol):
-    """Calls that the cache makes (:class:`kscale.world.aws.client.AwsClient`). Each may raise AwsError."""
-
-    def groups_named(self, names: Sequence[str]) -> list[AutoScalingGroup]:
-        """Describe the groups with these names; groups that do not exist are left out. Raises AwsError."""
-        ...
-
-    def groups_tagged(self, tags: Mapping[str, str]) -> list[AutoScalingGroup]:
-        """Describe the groups that have all these tags; none without tags. An empty value matches every value.
-
-        Raises AwsError.
-        """
-        ...
-
-    def all_groups(self) -> list[AutoScalingGroup]:
-        """Describe all groups of the account in this region. Raises AwsError."""
-        ...
-
-    def scaling_activities(self, group: str) -> list[Activity]:
-        """Describe the last scaling activities of a group, the latest first. Raises AwsError."""
-        ...
-
-    def launch_configurations(self, names: Sequence[str]) -> list[LaunchConfiguration]:
-        """Describe launch configurations; those that do not exist are left out. Raises AwsError."""
-        ...
-
-    def launch_template_data(self, template: LaunchTemplateSpecification) -> LaunchTemplateData:
-        """Describe a version of a launch template. Raises AwsError."""
-        ...
-
-    def image(self, image: str) -> list[Image]:
-        """Describe a machine image: a list of one, empty if it does not exist. Raises AwsError."""
-        ...
-
-    def first_type_for_requirements(self, images: Sequence[Image], requirements: Mapping[str, Any]) -> str:
-        """Return the first instance type that meets requirements and can run an image; empty if there is none.
-
-        Raises AwsError.
-        """
-        ...
-
-    def instance_types(self, names: Sequence[str]) -> list[InstanceTypeInfo]:
-        """Describe instance types; types that EC2 does not know in this region are left out. Raises AwsError."""
-        ...
-
-    def nodegroup(self, cluster: str, name: str) -> Nodegroup:
-        """Describe a managed node group of EKS. Raises AwsError."""
-        ...
-
-    def set_desired_capacity(self, group: str, size: int) -> None:
-        """Set the target size of a group. Raises AwsError."""
-        ...
-
-    def terminate_instance(self, instance: str) -> str:
-        """Terminate an instance and reduce its group's target size; return AWS's description of the activity.
-
-        Raises AwsError.
-        """
-        ...
 
 
 # -- specifications ----------------------------------------------------------------------------------------------------
@@ -254,7 +189,7 @@ class AutoScalingGroups:
 
     Parameters
     ----------
-    api : AwsApi
+    api : AwsClient
         Calls to AWS.
     specs : sequence of GroupSpec
         Groups with limits of their own. They stay known even if AWS does not have them.
@@ -274,7 +209,7 @@ class AutoScalingGroups:
 
     def __init__(
         self,
-        api: AwsApi,
+        api: AwsClient,
         *,
         specs: Sequence[GroupSpec] = (),
         tags: Mapping[str, str] | None = None,
@@ -654,12 +589,11 @@ def _counted_instances(group: AutoScalingGroup) -> list[GroupInstance]:
     return [each for each in group.instances if not each.lifecycle_state.startswith(_WARM)]
 
 
-class _LaunchTemplates:
+class _LaunchTemplates(msgspec.Struct, eq=False):
     """Launch templates that were read during one refresh: each is described once."""
 
-    def __init__(self, api: AwsApi) -> None:
-        self._api = api
-        self._cached: dict[LaunchTemplateSpecification, LaunchTemplateData | AwsError] = {}
+    _api: AwsClient
+    _cached: dict[LaunchTemplateSpecification, LaunchTemplateData | AwsError] = {}
 
     def get(self, template: LaunchTemplateSpecification) -> LaunchTemplateData:
         """Return the content of a launch template's version. Raises AwsError, which is cached, too."""
@@ -700,7 +634,7 @@ def _requirements(group: AutoScalingGroup, templates: _LaunchTemplates) -> Mappi
 
 
 def _instance_types(
-    api: AwsApi, groups: Sequence[AutoScalingGroup], templates: _LaunchTemplates
+    api: AwsClient, groups: Sequence[AutoScalingGroup], templates: _LaunchTemplates
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return (instance types, error messages) of groups, both by group name.
 
@@ -732,7 +666,7 @@ def _instance_types(
     return types, errors
 
 
-def _launched_type(api: AwsApi, group: AutoScalingGroup, templates: _LaunchTemplates) -> str:
+def _launched_type(api: AwsClient, group: AutoScalingGroup, templates: _LaunchTemplates) -> str:
     """Return the instance type of a group's launch template or mixed instances policy; empty if it has neither.
 
     Raises ProviderError if the type cannot be determined.
@@ -754,7 +688,7 @@ def _launched_type(api: AwsApi, group: AutoScalingGroup, templates: _LaunchTempl
     raise ProviderError("unable to find instance type using launch template")
 
 
-def _type_of_overrides(api: AwsApi, policy: MixedInstancesPolicy, templates: _LaunchTemplates) -> str:
+def _type_of_overrides(api: AwsClient, policy: MixedInstancesPolicy, templates: _LaunchTemplates) -> str:
     """Return the first instance type that meets the requirements of a policy. Raises ProviderError if there is none."""
     if policy.specification is None:
         raise ProviderError("no launch template found for mixed instances policy")
@@ -764,7 +698,7 @@ def _type_of_overrides(api: AwsApi, policy: MixedInstancesPolicy, templates: _La
     return _required_type(api, image, policy.requirements or {})
 
 
-def _required_type(api: AwsApi, image: str, requirements: Mapping[str, Any]) -> str:
+def _required_type(api: AwsClient, image: str, requirements: Mapping[str, Any]) -> str:
     """Return the first type that EC2 names for an image and requirements. Raises ProviderError if there is none."""
     type_ = api.first_type_for_requirements(api.image(image), requirements_request(requirements))
     if not type_:

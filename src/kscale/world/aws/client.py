@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from kscale.errors import InputError, Problem
-from kscale.files import read_file
+from kscale.files import read_input
 from kscale.imports import library
 from kscale.objects.api.meta import shorten
 from kscale.objects.nodegroup import ProviderError
@@ -115,9 +115,7 @@ def read_cloud_config(path: str) -> list[ServiceOverride]:
         another signature than AWS's own. Messages are upstream's.
     """
     try:
-        text = read_file(path).decode()
-    except OSError as error:
-        raise InputError(Problem(error.strerror or str(error), path)) from None
+        text = read_input(path).decode()
     except UnicodeDecodeError as error:
         raise InputError(Problem(f"not UTF-8 text: {error}", path)) from None
     parser = configparser.ConfigParser(

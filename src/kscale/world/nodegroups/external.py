@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from kscale.effects import SECOND, ApiError, GetPrices, Moment, Prices
 from kscale.errors import InputError, Problem
-from kscale.files import read_file
+from kscale.files import read_file, read_input
 from kscale.objects.api.core import Node, NodeSpec
 from kscale.objects.api.meta import ObjectMeta, shorten
 from kscale.objects.decode import from_dict, to_dict
@@ -281,10 +281,7 @@ def read_config(path: str) -> dict[str, str]:
     Settings that the file lacks are empty texts. Raises InputError for an unreadable file, unknown settings, a missing
     address, an invalid timeout or incomplete TLS settings.
     """
-    try:
-        settings = only_document(read_file(path), path)
-    except OSError as error:
-        raise InputError(Problem(error.strerror or str(error), path)) from None
+    settings = only_document(read_input(path), path)
     if not isinstance(settings, dict):
         raise InputError(Problem("a map of settings is expected", path))
     if unknown := settings.keys() - _KEYS:

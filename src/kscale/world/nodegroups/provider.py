@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from kscale.effects import SECOND, Action, ApiError, GetPrices, Outcome, Prices
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.decode import from_dict
@@ -104,18 +106,17 @@ Instances = Sequence[tuple[str, InstanceStatus | None]]
 """Provider IDs of instances, with their status if the cloud reports it."""
 
 
-class NodeInstancesCache:
+class NodeInstancesCache(msgspec.Struct, eq=False):
     """Cache of the instances of each group.
 
     ``monotonic`` returns monotonic nanoseconds. ``scaling_up`` returns the groups that are growing, which are fetched
     every time. Upstream refreshes the cache in the background; here the first read after two minutes refreshes it.
     """
 
-    def __init__(self, monotonic: Callable[[], int], scaling_up: Callable[[], Collection[str]] = tuple) -> None:
-        self._monotonic = monotonic
-        self._scaling_up = scaling_up
-        self._entries: dict[str, Instances] = {}
-        self._refreshed: int | None = None
+    _monotonic: Callable[[], int]
+    _scaling_up: Callable[[], Collection[str]] = tuple
+    _entries: dict[str, Instances] = {}
+    _refreshed: int | None = None
 
     def instances(self, groups: Sequence[str], fetch: Callable[[str], Instances]) -> dict[str, Instances]:
         """Return the instances by group. ``fetch`` is called for groups that are not cached.

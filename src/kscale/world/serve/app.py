@@ -48,14 +48,11 @@ class BusyError(RuntimeError):
     """Another request is waiting for a snapshot."""
 
 
-class DebuggingSnapshotService:
+class DebuggingSnapshotService(msgspec.Struct, eq=False):
     """Debugging snapshot requests: one at a time waits until a loop delivers its snapshot."""
 
-    __slots__ = ("_loop", "_waiting")
-
-    def __init__(self) -> None:
-        self._waiting: asyncio.Future[Any] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+    _waiting: asyncio.Future[Any] | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def is_requested(self) -> bool:

@@ -14,6 +14,8 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from kscale.effects import Metric, Observation
 from kscale.errors import KscaleError
 from kscale.imports import library
@@ -271,11 +273,10 @@ class MetricStore:
             yield _family(core, metric, values, plain=self._plain)
 
 
-class _Collector:
+class _Collector(msgspec.Struct, eq=False):
     """Prometheus collector that builds metric families when the registry is scraped."""
 
-    def __init__(self, store: MetricStore) -> None:
-        self._store = store
+    _store: MetricStore
 
     def collect(self) -> Iterator[Any]:
         """Yield the metric families of the store."""

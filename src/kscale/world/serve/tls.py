@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from kscale.errors import InputError, Problem
-from kscale.files import read_file
+from kscale.files import read_input
 from kscale.world.rpc import load_authorities, load_pair
 
 if TYPE_CHECKING:
@@ -206,12 +206,12 @@ class ReloadingContext:
         """Build a context with the certificate of the files. Raises InputError if it cannot be used."""
         context = self._empty()
         try:
-            load_pair(context, _read(self._certificate), _read(self._key))
+            load_pair(context, read_input(self._certificate), read_input(self._key))
         except ssl.SSLError as error:
             text = f"certificate and key cannot be used together: {error.reason or 'no PEM'}"
             raise InputError(Problem(text, self._certificate)) from None
         if self._client_ca:
-            load_authorities(context, _read(self._client_ca), self._client_ca)
+            load_authorities(context, read_input(self._client_ca), self._client_ca)
             context.verify_mode = ssl.CERT_REQUIRED
         return context
 
@@ -225,11 +225,3 @@ class ReloadingContext:
             context.set_ciphers(self._ciphers)
         context.set_alpn_protocols(["http/1.1"])
         return context
-
-
-def _read(path: str) -> bytes:
-    """Return the content of a file. Raises InputError if it cannot be read."""
-    try:
-        return read_file(path)
-    except OSError as error:
-        raise InputError(Problem(error.strerror or str(error), path)) from None

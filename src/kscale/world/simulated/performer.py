@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from kscale.effects import (
@@ -67,29 +68,22 @@ Fault = Callable[[Action, Moment], ApiError | int | None]
 """Returns the error that rejects an action, additional nanoseconds until its outcome, or None."""
 
 
-class SimulatedPerformer:
+class SimulatedPerformer(msgspec.Struct, eq=False):
     """Performs actions at once (:data:`kscale.effects.Perform`).
 
     ``fault`` may reject an action before it is performed, or delay its outcome. Events and observations are dropped; a
     wrapper between this class and the driver records them.
     """
 
-    def __init__(
-        self,
-        api: ApiObjects,
-        view: ClusterView,
-        cloud: SimulatedCloud,
-        disruption: Disruption,
-        resizing: Resizing,
-        metrics: SimulatedMetrics,
-        custom: CustomScales,
-        *,
-        ranker: Ranker | None = None,
-    ) -> None:
-        self._api, self._view, self._cloud = api, view, cloud
-        self._disruption, self._resizing = disruption, resizing
-        self._metrics, self._custom, self._ranker = metrics, custom, ranker
-        self.fault: Fault | None = None
+    _api: ApiObjects
+    _view: ClusterView
+    _cloud: SimulatedCloud
+    _disruption: Disruption
+    _resizing: Resizing
+    _metrics: SimulatedMetrics
+    _custom: CustomScales
+    _ranker: Ranker | None = None
+    fault: Fault | None = None
 
     def __call__(self, action: Action, now: Moment) -> Outcome:
         """Perform an action and return its outcome. A rejected action is an outcome with an error.

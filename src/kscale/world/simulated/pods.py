@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from kscale.effects import to_text
@@ -35,12 +36,11 @@ __all__ = [
 _Made = TypeVar("_Made")
 
 
-class SharedParts:
+class SharedParts(msgspec.Struct, eq=False):
     """Cache of the parts created at the current moment. Has a single owner."""
 
-    def __init__(self) -> None:
-        self._at = ""
-        self._known: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+    _at: str = ""
+    _known: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 
     def get_or_build(self, at: str, make: Callable[..., _Made], sources: tuple[Any, ...], *how: Hashable) -> _Made:
         """Return ``make(*sources, *how)``, cached by identity of the sources while ``at`` is the same time."""

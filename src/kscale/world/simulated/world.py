@@ -127,7 +127,7 @@ class SimulatedWorld:
             Resizing(self.api, self.view, self.time),
             self.metrics,
             CustomScales(self.api, custom),
-            ranker=ranker,
+            ranker,
         )
 
     def add(self, item: KubeObject) -> KubeObject:
@@ -190,15 +190,14 @@ class SimulatedWorld:
         return self.perform(action, now)
 
 
-class DeferredCheckpoints:
+class DeferredCheckpoints(msgspec.Struct, eq=False):
     """Stores the checkpoints of a recommender in a simulated world. They are built when somebody reads checkpoints.
 
     A checkpoint is stored when the round begins to write, a little before its request would end. Nobody sees this: only
     the recommender itself reads checkpoints, and not before all requests have ended.
     """
 
-    def __init__(self, world: SimulatedWorld) -> None:
-        self._world = world
+    _world: SimulatedWorld
 
     @property
     def latency(self) -> int:

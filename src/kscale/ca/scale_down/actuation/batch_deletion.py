@@ -77,22 +77,13 @@ DeletionEndAction = TaintAction | Emit | Observe
 """Actions at the end of a deletion."""
 
 
-class DeletionRecorder:
+class DeletionRecorder(msgspec.Struct, eq=False):
     """The last steps of deletions; updates the deletion tracker."""
 
-    __slots__ = ("_gpu_label", "_gpu_types", "_options", "tracker")
-
-    def __init__(
-        self,
-        options: AutoscalingOptions,
-        tracker: NodeDeletionTracker,
-        gpu_label: str = DEFAULT_GPU_LABEL,
-        gpu_types: Collection[str] = (),
-    ) -> None:
-        self._options = options
-        self._gpu_label = gpu_label
-        self._gpu_types = gpu_types
-        self.tracker = tracker
+    _options: AutoscalingOptions
+    tracker: NodeDeletionTracker
+    _gpu_label: str = DEFAULT_GPU_LABEL
+    _gpu_types: Collection[str] = ()
 
     def record_failure(
         self, p: Progress, node: Node, group: str, drain: bool, result: NodeDeleteResult
@@ -259,20 +250,15 @@ _OTHER_NODES_FAILED: Final = NodeDeleteResult(
 )
 
 
-class GroupDeletionScheduler:
+class GroupDeletionScheduler(msgspec.Struct, eq=False):
     """Queue of nodes that are ready for deletion, by group. Atomic groups wait for all nodes. Kept between loops."""
 
-    __slots__ = ("_batcher", "_ending", "_evictor", "_failed", "_options", "_queue")
-
-    def __init__(
-        self, options: AutoscalingOptions, evictor: Evictor, batcher: NodeDeletionBatcher, ending: DeletionRecorder
-    ) -> None:
-        self._options = options
-        self._evictor = evictor
-        self._batcher = batcher
-        self._ending = ending
-        self._queue: dict[str, list[Node]] = {}
-        self._failed: set[str] = set()
+    _options: AutoscalingOptions
+    _evictor: Evictor
+    _batcher: NodeDeletionBatcher
+    _ending: DeletionRecorder
+    _queue: dict[str, list[Node]] = {}
+    _failed: set[str] = set()
 
     def reset(self) -> int:
         """Clear the failed groups before each start, and return the number of nodes that wait in the queue.

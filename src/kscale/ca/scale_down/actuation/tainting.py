@@ -168,20 +168,17 @@ TAINT_LATENCY_TIMEOUT: Final[OtherDuration] = 30 * SECOND
 TAINT_LATENCY_RETENTION: Final[OtherDuration] = 3600 * SECOND
 
 
-class UpdateLatencyTracker:
+class UpdateLatencyTracker(msgspec.Struct, eq=False):
     """Measures how long taints take to become visible on nodes. :meth:`follow` runs beside the machines that taint.
 
     ``started``: node -> start of the tainting of all nodes, so waiting for a turn is included. After the last taint,
     :meth:`wait_for_all` lets :meth:`follow` continue until every taint is visible; :meth:`stop` ends it.
     """
 
-    __slots__ = ("_seen", "_stopped", "_waits", "started")
-
-    def __init__(self) -> None:
-        self.started: dict[str, Moment] = {}
-        self._seen: dict[str, Moment] = {}
-        self._waits = False
-        self._stopped = False
+    started: dict[str, Moment] = {}
+    _seen: dict[str, Moment] = {}
+    _waits: bool = False
+    _stopped: bool = False
 
     def wait_for_all(self) -> None:
         """Mark all taints as written, so that :meth:`follow` waits only until they are visible."""
@@ -218,13 +215,10 @@ class UpdateLatencyTracker:
                 self._seen[name] = p.now
 
 
-class TaintLatencyHistory:
+class TaintLatencyHistory(msgspec.Struct, eq=False):
     """Latencies of the last hour."""
 
-    __slots__ = ("_found",)
-
-    def __init__(self) -> None:
-        self._found: list[tuple[Moment, int]] = []
+    _found: list[tuple[Moment, int]] = []
 
     def delay_after(self, latency: int, now: Moment) -> int:
         """Store a latency, and return the delay before deletion: twice the largest recent latency.
