@@ -639,7 +639,7 @@ def parse_gpu_limits(text: str) -> GpuLimits:
     for what, part in zip(("min", "max"), parts[1:], strict=True):
         if _parse_int64(part) is None:
             raise InputError(f"incorrect gpu limit - {what} is not integer: {part}")
-    low, high = map(int, parts[1:])
+    low, high = (_parse_int64(part) or 0 for part in parts[1:])
     if low < 0:
         raise InputError(f"incorrect gpu limit - min is less than 0; {text}")
     if high < 0:

@@ -113,7 +113,10 @@ def test_drain_priorities_keep_their_order() -> None:
 
 
 def test_drain_priorities_are_int32_as_in_upstream() -> None:
-    assert parse_drain_priority_config(f"2147483648:5,-{'0' * 5000}7:+6") == [
+    zeros = "0" * 5000
+    assert parse_range(f"{zeros}1:+{zeros}2") == ResourceRange(1, 2)
+    assert parse_gpu_limits(f"a100:{zeros}1:+{zeros}2") == GpuLimits("a100", 1, 2)
+    assert parse_drain_priority_config(f"2147483648:5,-{zeros}7:+6") == [
         DrainPriority(-2147483648, 5),
         DrainPriority(-7, 6),
     ]
