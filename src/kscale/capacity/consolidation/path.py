@@ -13,12 +13,13 @@ from typing import Final
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from kscale._native import _engine
 from kscale.ca import unremovable_reasons
 from kscale.ca.options import AutoscalingOptions, default_options
 from kscale.capacity.catalogue import InstanceType
-from kscale.capacity.consolidation.bound import bound_cost, list_misplaced_pods
 from kscale.capacity.consolidation.budgets import EMPTY, UNDERUTILIZED, DisruptionBudget, PoolRules, allowed_nodes
 from kscale.capacity.consolidation.moves import Limits, Moves, Offered, Replacement
 from kscale.capacity.consolidation.records import (
@@ -35,16 +36,17 @@ from kscale.capacity.evictions import Evictions, node_hold, relocate
 from kscale.capacity.group_templates import with_templates
 from kscale.capacity.losses import is_lost_with_node, waiting
 from kscale.capacity.machine_types import instance_type_of
+from kscale.capacity.mix import MixOptions, Offer, bound_cost_of_nodes
 from kscale.capacity.records import round_money
 from kscale.effects import Moment, duration, moment, to_text
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.argument_types import typed
+from kscale.objects.node_selectors import HOSTNAME, REGION, ZONE
 from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate
 from kscale.objects.pod_owners import DO_NOT_DISRUPT, is_daemonset_pod, pod_annotation
 from kscale.objects.times import moment_in
 from kscale.scheduling.bounds.effort import checked_bound
 from kscale.scheduling.place import place
-from kscale.scheduling.profile import HOSTNAME
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.cluster import Cluster
@@ -193,7 +195,7 @@ class _Path:
         self._records: dict[int, PodRecord] = {}
         self._waiting_classes: dict[int, PodClass] = {}
         self._waiting_exemplars: dict[int, Pod] = {}
-        self._misplaced = list_misplaced_pods(self._moves) if options.bound_effort else set()
+        self._misplaced = _list_misplaced_pods(self._moves) if options.bound_effort else set()
         self.cost = self._before = sum(self._prices.values())
         self.steps: list[ConsolidationStep] = []
 
@@ -556,7 +558,7 @@ class _Path:
     def build_plan(self, cluster: Cluster, stopped: str) -> ConsolidationPlan:
         """Build the plan, with a lower bound of the cost for ``cluster``. ``stopped``: why the path ended."""
         nodes = self._first.columns.objects
-        bound, why = bound_cost(
+        bound, why = _bound_cost(
             cluster,
             self._first,
             self._offers,
@@ -605,3 +607,122 @@ def _name_template(template: NodeTemplate, name: str) -> NodeTemplate:
         for pod in template.pods
     ]
     return replace(template, node=node, pods=pods)
+
+
+# -- the lower bound of the cost ---------------------------------------------------------------------------------------
+
+_MOST_KINDS = 300
+"""The bound is left out for more kinds of existing nodes."""
+
+
+def _list_misplaced_pods(moves: Moves) -> set[int]:
+    """Return the positions of the pods that could not be scheduled to the node that they run on today.
+
+    A node may have changed since, or be overcommitted. A lower bound of the cost must leave these pods out.
+    """
+    engine, misplaced = moves.engine, set()
+    for node, pods in enumerate(moves.pods_on):
+        for pod in pods:
+            engine.unplace(moves.class_of[pod], node)
+            if engine.check(moves.class_of[pod], node) != _engine.FITS:
+                misplaced.add(pod)
+            engine.place(moves.class_of[pod], node)
+    return misplaced
+
+
+def _bound_cost(
+    cluster: Cluster,
+    snapshot: Snapshot,
+    offers: Sequence[Offered],
+    prices: Sequence[float | None],
+    pods: Sequence[Pod],
+    *,
+    effort: int,
+) -> tuple[float | None, str]:
+    """Return (lower bound of the $/h of all nodes on which ``pods`` can run, ""), or (None, why there is none).
+
+    The nodes may be new ones of the offers, and existing ones: as many of each kind as there are. Every path ends at
+    such nodes. Constraints that keep pods and nodes where they are (budgets, drain rules, group sizes) only make a
+    cluster more expensive, so the bound ignores them.
+
+    ``prices``: $/h of each node of ``snapshot``. ``pods``: running pods of ``snapshot``, as they wait for a node.
+    ``effort`` 0: no bound.
+    """
+    if not effort:
+        return None, "not computed"
+    if any(price is None for price in prices):
+        return None, "some nodes have no known price"
+    existing = _build_existing_offers(snapshot, [price or 0.0 for price in prices])
+    if len(existing) > _MOST_KINDS:
+        return None, f"there are {len(existing):,} kinds of nodes"
+    new = [
+        Offer(name=f"new {offer.group}", template=offer.template, price=offer.price, group=offer.group)
+        for offer in offers
+    ]
+    anew = Cluster(item for item in cluster if not isinstance(item, (Node, Pod)))
+    anew.apply_pods(pods)
+    empty = anew.snapshot(dra=True)
+    options = MixOptions(bound_effort=effort, existing=False)
+    return bound_cost_of_nodes(empty, [*new, *existing], list(empty.pending), options), ""
+
+
+def _build_existing_offers(snapshot: Snapshot, prices: Sequence[float]) -> list[Offer]:
+    """Build one offer for each group of interchangeable nodes, with their number as the maximum.
+
+    They are interchangeable if price, allocatable, taints, labels that pods use, and the classes of pods that end with
+    the node are equal. The template is the first of them, not cordoned. ``prices``: $/h of each node of the snapshot.
+    """
+    keys = _list_label_keys(snapshot)
+    own: dict[int, list[Pod]] = {}
+    for position, node in enumerate(snapshot.placed_node.tolist()):
+        pod = snapshot.placed[position].pod
+        if is_lost_with_node(pod):
+            own.setdefault(node, []).append(pod)
+    kinds: dict[tuple[object, ...], list[int]] = {}
+    for n, node in enumerate(snapshot.columns.objects):
+        labels = node.metadata.labels or {}
+        kind = (
+            prices[n],
+            tuple(sorted((name, str(amount)) for name, amount in (node.status.allocatable or {}).items())),
+            tuple(sorted((key, value) for key, value in labels.items() if key in keys)),
+            tuple(sorted((taint.key, taint.value, taint.effect) for taint in node.spec.taints)),
+            tuple(sorted(snapshot.interner.classify(pod, placed=True).index for pod in own.get(n, ()))),
+        )
+        kinds.setdefault(kind, []).append(n)
+    offers = []
+    for number, nodes in enumerate(kinds.values()):
+        node = snapshot.columns.objects[nodes[0]]
+        name = f"existing-{number}"
+        labels = {**(node.metadata.labels or {}), HOSTNAME: name}
+        template = replace(
+            node,
+            metadata=replace(node.metadata, name=name, uid=name, labels=labels),
+            spec=replace(node.spec, unschedulable=False),
+        )
+        pods = [
+            replace(pod, metadata=replace(pod.metadata, name=f"{name}-{i}", uid=f"{name}-{i}"))
+            for i, pod in enumerate(own.get(nodes[0], ()))
+        ]
+        offers.append(
+            Offer(
+                name=name,
+                template=NodeTemplate(node=template, pods=pods),
+                price=prices[nodes[0]],
+                most=len(nodes),
+            )
+        )
+    return offers
+
+
+def _list_label_keys(snapshot: Snapshot) -> set[str]:
+    """Return the node label keys that constraints of placed pods name, zone and region, without the host name."""
+    keys: set[str] = set()
+    for pod in snapshot.placed_classes:
+        keys.update(pod.node_selector or ())
+        if pod.node_affinity is not None:
+            for term in pod.node_affinity.node_selector_terms:
+                keys.update(requirement.key for requirement in term.match_expressions)
+        keys.update(term.topology_key for term in (*pod.affinity, *pod.anti_affinity))
+        keys.update(constraint.topology_key for constraint in pod.spread or ())
+    keys.update((ZONE, REGION))
+    return keys - {HOSTNAME}
