@@ -165,7 +165,7 @@ def _suggest_flag(field: str, hints: Iterable[str]) -> str:
 def _parse_value(kind: Any, text: str) -> Any:
     """Parse the value of a flag whose option has the type ``kind``.
 
-    Raises ValueError, or InputError for a range, if the text is invalid.
+    Raises ValueError, or InputError for a range, if the text is invalid. A duration is rounded to microseconds.
     """
     if kind is bool:
         if text not in (*_TRUE_TEXTS, *_FALSE_TEXTS):

@@ -327,8 +327,8 @@ class QuotaTracker:
     def consume_together(self, wanted: Iterable[tuple[NodeGroup, Sequence[Node]]]) -> bool:
         """Consume the resources of all nodes if :meth:`consume` would allow each of them, in whatever order.
 
-        ``wanted``: (group, its nodes). Returns True if they were consumed. Returns False, and consumes nothing, if a
-        node might be refused or a quota has a selector.
+        ``wanted``: (group, its nodes), which all count like the first of them. Returns True if they were consumed.
+        Returns False, and consumes nothing, if a node might be refused or a quota has a selector.
         """
         if not all(quota.selector.empty for quota in self.quotas):
             return False
@@ -402,8 +402,8 @@ class CappedNodes(msgspec.Struct, kw_only=True, frozen=True):
 def cap_by_max_nodes_total(new_nodes: int, current_nodes: int, options: AutoscalingOptions) -> CappedNodes:
     """Limit a scale-up of ``new_nodes`` nodes so that the cluster has at most ``--max-nodes-total`` nodes.
 
-    A limit of 0 or less means no limit. ``current_nodes``: number of nodes of the cluster. If it is full, the result
-    has an ``error``; if the number was reduced, it has a warning event.
+    A limit of 0 or less means no limit. ``current_nodes``: number of nodes of the cluster. If the number was reduced,
+    the result has a warning event; if no node may be added, also an ``error``, and the number may be negative.
     """
     limit = options.max_nodes_total
     if limit <= 0 or new_nodes + current_nodes <= limit:

@@ -176,8 +176,8 @@ class EventCorrelator:
     def record_steps(self, event: EventObject, now: Moment) -> StepsOf[Create | Patch | Wait, bool]:
         """Send an event after correlation. While the server cannot be reached, retry up to eleven times.
 
-        Pauses of about ten seconds lie between. Returns whether it was sent: False also if it exceeds the rate limit,
-        the server rejects it, or a pause is cut short.
+        Pauses of ten seconds lie between; the first one is random and shorter. Returns whether it was sent: False also
+        if it exceeds the rate limit, the server rejects it, or a pause is cut short.
         """
         correlated = self.correlate(event, now)
         if correlated is None:

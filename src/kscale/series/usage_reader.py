@@ -311,7 +311,7 @@ def usage_of(
 ) -> Iterator[UsageBatch]:
     """Yield the usage in Prometheus series: a batch of CPU, then one of memory, sorted by container as upstream does.
 
-    A batch without samples is left out; it has a warning if a container has two samples at one time. ``is_memory``
+    A batch without samples is left out. A batch has a warning if a container has two samples at one time. ``is_memory``
     bool[series] marks memory (bytes); the others are CPU (cores). ``columns`` as in :func:`read_usage`. Pods are sorted
     by name.
     """

@@ -150,7 +150,7 @@ def _is_pod_to_move(pod: Pod, context: DrainContext, system: bool, storage: bool
 def _get_controller_kind(pod: Pod, context: DrainContext) -> str | None:
     """Return the kind of the pod's controller, None if it has none of a supported kind.
 
-    Raises _BlockedError if the controller does not exist or has too few replicas.
+    Raises _BlockedError if the controller does not exist or has too few replicas. Without listers neither is checked.
     """
     owner = controller_of(pod.metadata)
     if owner is None or owner.kind not in _CONTROLLER_KINDS:
@@ -443,8 +443,8 @@ class _LegacyScaleDown:
 
         Returns their names, each with the time since when it is unneeded.
 
-        Empty nodes come after the nodes that the simulation found. Also updates ``removable`` and
-        ``unremovable_until``.
+        Empty nodes come after the nodes that the simulation found. Also updates ``judged``, ``removable``,
+        ``unremovable``, ``failures`` and ``unremovable_until``.
         """
         index, options = self.simulator.index, self.options
         self.unremovable_until = {
@@ -549,7 +549,8 @@ class _LegacyScaleDown:
 
         Nodes that run an API server are never chosen. ``since``: unneeded nodes, each with the time since when it is
         unneeded; ``limits``: minima of resources. Returns upstream's name of the scale-down result, and the nodes with
-        the reasons of the others.
+        the reasons of the others. If no node is empty, the simulations update ``removable``, ``failures`` and
+        ``unremovable``.
         """
         chosen = NodesToDelete()
         masters = self.simulator.masters()

@@ -133,7 +133,10 @@ _OLD_VERSION: Final[ApiObject] = {
 
 
 def vpa_definitions() -> list[ApiObject]:
-    """Build the CustomResourceDefinitions of VerticalPodAutoscaler and VerticalPodAutoscalerCheckpoint, version v1."""
+    """Build the CustomResourceDefinitions of VerticalPodAutoscaler and VerticalPodAutoscalerCheckpoint.
+
+    They serve version v1, and contain v1beta2 without serving it.
+    """
     columns: list[ApiObject] = [{"name": name, "type": kind, "jsonPath": path} for name, kind, path in _COLUMNS]
     columns += [{"name": name, "type": kind, "jsonPath": path, "priority": 1} for name, kind, path in _WIDE_COLUMNS]
     return [
