@@ -150,6 +150,12 @@ class CountedNodes(NamedTuple):
         return cls(nodes, names) if all(counts) else cls([*compress(nodes, counts)], [*compress(names, counts)])
 
 
+def count_cores_and_memory(node: Node) -> dict[str, int]:
+    """Return ``cpu`` (cores) and ``memory`` (bytes) of a node's capacity, rounded up and never negative."""
+    capacity = node.status.capacity or {}
+    return {name: max(0, capacity.get(name, _ZERO_QUANTITY).value()) for name in ("cpu", "memory")}
+
+
 class NodeResources:
     """Computes the resources of single nodes. All nodes of a group count like the first of them that was passed."""
 
@@ -185,8 +191,7 @@ class NodeResources:
 
         Raises :class:`AutoscalerError` if the GPUs cannot be counted.
         """
-        capacity = node.status.capacity or {}
-        resources = {name: max(0, capacity.get(name, _ZERO_QUANTITY).value()) for name in ("cpu", "memory")}
+        resources = count_cores_and_memory(node)
         resources[NODES_RESOURCE] = 1
         template = group.template.node if group is not None and group.template is not None else None
         try:

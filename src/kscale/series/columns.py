@@ -207,6 +207,8 @@ def parse_time(text: str, unit: int) -> int:
     try:
         head, _, fraction = text.partition(".")
         moment = datetime.fromisoformat(head)
+        if fraction and not (fraction.isascii() and fraction.isdigit()):
+            raise ValueError("not a fraction")
         digits = int(fraction[:9].ljust(9, "0")) if fraction else 0
     except ValueError:
         raise ValueError(f'"{text}" is not a time') from None

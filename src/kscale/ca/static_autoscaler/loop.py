@@ -363,6 +363,7 @@ class AutoscalerLoop:
                 yield from p.observe(build_observation("old_unregistered_nodes_removed_count", removed_count))
         if not (yield from context.is_cluster_healthy()):
             repair.healthy = False
+            context.warnings += repair.warnings
             raise LoopEndedError("Cluster is unhealthy")
         yield from delete_created_with_errors_steps(p, context.groups, repair, options=options)
         targets = repair.targets(context.groups)
