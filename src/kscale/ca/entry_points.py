@@ -90,7 +90,7 @@ def scale_up(
 ) -> ScaleUpPlan:
     """Decide one loop of scale-up as if everything succeeded: a dry run of :func:`kscale.ca.scale_up_steps`.
 
-    The inputs are not changed.
+    The inputs are not changed, except ``rng`` of ``inputs``.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def scale_up(
     Notes
     -----
     The same ``groups`` may be passed to the next loop with the plan's ``state``: until the new nodes have registered or
-    timed out, the target sizes in the state replace those of ``groups``. A group whose described target size has
+    timed out, the target sizes in the state replace smaller ones of ``groups``. A group whose described target size has
     changed since then keeps the described size.
     """
     groups, described = get_described_targets(groups)

@@ -49,8 +49,8 @@ def object_spam_key(event: EventObject) -> Hashable:
 def cluster_autoscaler_spam_key(event: EventObject) -> Hashable:
     """Return the rate limit key of an event of the Cluster Autoscaler.
 
-    Events of one reason about one object share a budget. Events about its status ConfigMap share one if their messages
-    are equal.
+    Events of one reason about one object share a budget. Events about its status ConfigMap (only with the default name
+    and namespace) share one if their messages are equal.
     """
     ref = event.involved_object
     if (ref.kind, ref.namespace, ref.name) == ("ConfigMap", "kube-system", "cluster-autoscaler-status"):
