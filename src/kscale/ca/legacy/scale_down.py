@@ -549,7 +549,7 @@ class _LegacyScaleDown:
 
         Nodes that run an API server are never chosen. ``since``: unneeded nodes, each with the time since when it is
         unneeded; ``limits``: minima of resources. Returns upstream's name of the scale-down result, and the nodes with
-        the reasons of the others. If no node is empty, the simulations update ``removable``, ``failures`` and
+        the reasons of the others. If no empty node is chosen, the simulations update ``removable``, ``failures`` and
         ``unremovable``.
         """
         chosen = NodesToDelete()
