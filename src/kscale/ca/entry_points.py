@@ -90,7 +90,7 @@ def scale_up(
 ) -> ScaleUpPlan:
     """Decide one loop of scale-up as if everything succeeded: a dry run of :func:`kscale.ca.scale_up_steps`.
 
-    The inputs are not changed.
+    The inputs are not changed, except ``rng`` of ``inputs``.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def scale_up(
     Notes
     -----
     The same ``groups`` may be passed to the next loop with the plan's ``state``: until the new nodes have registered or
-    timed out, the target sizes in the state replace those of ``groups``. A group whose described target size has
+    timed out, the target sizes in the state replace smaller ones of ``groups``. A group whose described target size has
     changed since then keeps the described size.
     """
     groups, described = get_described_targets(groups)
@@ -314,8 +314,9 @@ def build_snapshot_responder(snapshot: Snapshot, has_instance: Mapping[str, bool
     """Build a function that responds to actions as a cluster in the state of the snapshot would.
 
     Nodes, pods by node, disruption budgets and controllers are those of the snapshot. Every other single object is not
-    found: evicted pods are gone at once, and there are no ConfigMaps. ``has_instance`` responds for the provider, by
-    node name; ``others`` responds to all other actions.
+    found: evicted pods are gone at once, and there are no ConfigMaps. A list of another kind, or of pods without nodes,
+    is empty; the namespace and the selector of a list are ignored. ``has_instance`` responds for the provider, by node
+    name; ``others`` responds to all other actions.
     """
 
     def answer(action: Action) -> Any:
@@ -352,9 +353,10 @@ def run_once(
     rank: RankResponder | None = None,
     prices: PriceResponder | None = None,
 ) -> LoopReport:
-    """Run one loop as if everything succeeded: a dry run of :func:`run_once_steps`. The inputs are not changed.
+    """Run one loop as if everything succeeded: a dry run of :func:`run_once_steps`.
 
-    Deletions run to their end, and evicted pods are removed at once: the report has the state after that.
+    The inputs are not changed, except ``actuator`` and ``rng`` of ``inputs``. Deletions run to their end, and evicted
+    pods are removed at once: the report has the state after that.
 
     Parameters
     ----------

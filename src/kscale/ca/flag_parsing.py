@@ -17,6 +17,7 @@ import msgspec
 
 from kscale.ca.options import AutoscalingOptions, GpuLimits, ResourceRange, fits_int64, parse_gpu_limits, parse_range
 from kscale.errors import InputError, Problem
+from kscale.imports import lazy_pattern
 from kscale.objects.times import parse_duration
 
 __all__ = ["IDLE_FLAGS", "UNSUPPORTED_FLAGS", "ParsedFlags", "parse_flags"]
@@ -96,6 +97,7 @@ _COUNT_FIELDS = (
 """Maximum numbers. Upstream reads a negative number as no limit or as 0. On a command line it is rejected as a typing
 error.
 """
+_OCTAL_PREFIX = lazy_pattern(r"^([+-]?)0(?=[0-7_])")
 _FALSE_TEXTS = ("0", "f", "F", "false", "FALSE", "False")
 
 
@@ -139,6 +141,9 @@ def parse_flags(texts: Iterable[str]) -> ParsedFlags:
             others = [other for other in hints if other != "profile"]
             problems.append(Problem(f"there is no flag {name!r}{_suggest_flag(field, others)}", field=field))
             continue
+        if kind is not bool and not separator:
+            problems.append(Problem(f"flag {name} needs a value", field=field))
+            continue
         try:
             if get_origin(kind) is list:
                 flags.values.setdefault(field, []).append(_parse_value(get_args(kind)[0], value))
@@ -162,10 +167,27 @@ def _suggest_flag(field: str, hints: Iterable[str]) -> str:
     return f"; is {close[0].replace('_', '-')!r} meant?" if close else ""
 
 
+def _parse_go_int(text: str) -> int:
+    """Parse an integer as ``strconv.ParseInt`` does with base 0: ``010`` is octal, ``0x10`` is hexadecimal.
+
+    Raises ValueError if the text is invalid.
+    """
+    if not text.isascii() or text != text.strip():
+        raise ValueError("not a whole number")
+    return int(_OCTAL_PREFIX.sub(r"\g<1>0o", text), 0)
+
+
+def _parse_go_float(text: str) -> float:
+    """Parse a floating-point number. Raises ValueError for what Python takes and Go does not: spaces and ``1_000``."""
+    if not text.isascii() or text != text.strip() or "_" in text:
+        raise ValueError("not a number")
+    return float(text)
+
+
 def _parse_value(kind: Any, text: str) -> Any:
     """Parse the value of a flag whose option has the type ``kind``.
 
-    Raises ValueError, or InputError for a range, if the text is invalid.
+    Raises ValueError, or InputError for a range, if the text is invalid. A duration is rounded to microseconds.
     """
     if kind is bool:
         if text not in (*_TRUE_TEXTS, *_FALSE_TEXTS):
@@ -178,7 +200,7 @@ def _parse_value(kind: Any, text: str) -> Any:
     if kind is GpuLimits:
         return parse_gpu_limits(text)
     try:
-        number = kind(text)
+        number = _parse_go_int(text) if kind is int else _parse_go_float(text) if kind is float else kind(text)
     except ValueError:
         raise ValueError("not a number" if kind is float else "not a whole number") from None
     if isinstance(number, int) and not fits_int64(number):

@@ -622,7 +622,7 @@ class LoopState(
         """
         try:
             data = msgspec.json.decode(text, type=dict)
-        except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as problem:
+        except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, TypeError) as problem:
             raise StateError(f"not a saved loop state: {problem}") from None
         except RecursionError:
             raise StateError("not a saved loop state: nested too deeply") from None

@@ -224,9 +224,10 @@ def build_observation(name: str, value: float = 1.0, **labels: str) -> Observati
 
 
 def build_initial_observations() -> list[Observation]:
-    """Build the observations of a starting process: all metrics without labels, and counters at zero.
+    """Build the observations of a starting process, all zero: metrics without labels, and some counters with labels.
 
-    With counters at zero the first error is an increase (upstream: ``InitMetrics``, ``RegisterAll``).
+    The counters are those that upstream sets to zero, for known values of the labels, so that the first error is
+    an increase (upstream: ``InitMetrics``, ``RegisterAll``).
     """
     no_device = dict.fromkeys(_DEVICE_LABELS, "")
     observations = [Observation(name=each.name, value=0.0) for each in METRICS.values() if not each.labels]

@@ -522,7 +522,11 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
         return [Problem(text, field=name) for name in sorted(wrong)]
 
     def problems(self) -> list[Problem]:
-        """Return the problems for which upstream refuses to start, in its words, with the option's name as field."""
+        """Return the problems of the options, with the option's name as field.
+
+        They are those for which upstream refuses to start, in its words, an unknown profile, and numbers of more than
+        64 bits.
+        """
         problems = []
         if self.profile not in PROFILES:
             text = f"unknown profile {self.profile!r}; there are {', '.join(PROFILES)}"

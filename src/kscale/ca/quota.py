@@ -150,6 +150,12 @@ class CountedNodes(NamedTuple):
         return cls(nodes, names) if all(counts) else cls([*compress(nodes, counts)], [*compress(names, counts)])
 
 
+def count_cores_and_memory(node: Node) -> dict[str, int]:
+    """Return ``cpu`` (cores) and ``memory`` (bytes) of a node's capacity, rounded up and never negative."""
+    capacity = node.status.capacity or {}
+    return {name: max(0, capacity.get(name, _ZERO_QUANTITY).value()) for name in ("cpu", "memory")}
+
+
 class NodeResources(msgspec.Struct, eq=False):
     """Computes the resources of single nodes. All nodes of a group count like the first of them that was passed."""
 
@@ -184,8 +190,7 @@ class NodeResources(msgspec.Struct, eq=False):
 
         Raises :class:`AutoscalerError` if the GPUs cannot be counted.
         """
-        capacity = node.status.capacity or {}
-        resources = {name: max(0, capacity.get(name, _ZERO_QUANTITY).value()) for name in ("cpu", "memory")}
+        resources = count_cores_and_memory(node)
         resources[NODES_RESOURCE] = 1
         template = group.template.node if group is not None and group.template is not None else None
         try:
@@ -326,8 +331,8 @@ class QuotaTracker:
     def consume_together(self, wanted: Iterable[tuple[NodeGroup, Sequence[Node]]]) -> bool:
         """Consume the resources of all nodes if :meth:`consume` would allow each of them, in whatever order.
 
-        ``wanted``: (group, its nodes). Returns True if they were consumed. Returns False, and consumes nothing, if a
-        node might be refused or a quota has a selector.
+        ``wanted``: (group, its nodes), which all count like the first of them. Returns True if they were consumed.
+        Returns False, and consumes nothing, if a node might be refused or a quota has a selector.
         """
         if not all(quota.selector.empty for quota in self.quotas):
             return False
@@ -401,8 +406,8 @@ class CappedNodes(msgspec.Struct, kw_only=True, frozen=True):
 def cap_by_max_nodes_total(new_nodes: int, current_nodes: int, options: AutoscalingOptions) -> CappedNodes:
     """Limit a scale-up of ``new_nodes`` nodes so that the cluster has at most ``--max-nodes-total`` nodes.
 
-    A limit of 0 or less means no limit. ``current_nodes``: number of nodes of the cluster. If it is full, the result
-    has an ``error``; if the number was reduced, it has a warning event.
+    A limit of 0 or less means no limit. ``current_nodes``: number of nodes of the cluster. If the number was reduced,
+    the result has a warning event; if no node may be added, also an ``error``, and the number may be negative.
     """
     limit = options.max_nodes_total
     if limit <= 0 or new_nodes + current_nodes <= limit:

@@ -77,8 +77,8 @@ def build_missing_devices_check(
 
     None if no template has any. ``caller_templates`` and ``known`` are templates of the caller and of the previous
     loop, by group id. Drivers are read from the provider's template only, and with
-    ``enable_csi_node_aware_scheduling``. A node with anything unknown (its group, the template, its CSINode) lacks
-    nothing.
+    ``enable_csi_node_aware_scheduling``. A node whose group or template is unknown lacks nothing, and a node without
+    CSINode lacks no driver.
     """
     pools: dict[str, Counter[str]] = {}
     drivers: dict[str, frozenset[str]] = {}

@@ -81,7 +81,8 @@ class TaintConfig(msgspec.Struct, frozen=True, kw_only=True):
     def kind_of(self, taint: Taint) -> str:
         """Return the name of the taint's type in metrics.
 
-        The key of a well-known taint, else ``startup-taint``, ``status-taint`` or ``other``.
+        The key of a well-known taint, the prefix of a taint that is ignored by its key, else ``startup-taint``,
+        ``status-taint`` or ``other``.
         """
         key = taint.key
         if key.startswith(_IGNORE_TAINT_PREFIX):

@@ -407,6 +407,7 @@ class ClusterAutoscaler:
         """Run one loop: update state, groups and health from its report, log the report, and pass it to ``on_result``.
 
         The first loop reports initial metrics and status before. Raises NotStartedError if it cannot write that status.
+        A requested debugging snapshot is delivered after the loop.
         """
         progress = Progress(now)
         before, begun = self.state, self.clock.now()

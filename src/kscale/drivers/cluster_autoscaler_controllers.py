@@ -140,7 +140,8 @@ def _input_versions(stores: Stores, buffers: Sequence[CapacityBuffer]) -> Iterat
     """Yield the values whose change makes a reconcile necessary.
 
     Buffers count with their generation, as the controller itself writes their status. Referenced objects count with
-    their version, as percentages depend on a workload's status.
+    their version, as percentages depend on a workload's status. Workloads of kinds without a known pod template
+    (:data:`TEMPLATE_API_VERSIONS`) do not count.
     """
     for buffer in buffers:
         yield buffer.metadata.uid, buffer.name, buffer.metadata.generation

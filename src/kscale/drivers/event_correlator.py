@@ -49,8 +49,8 @@ def object_spam_key(event: EventObject) -> Hashable:
 def cluster_autoscaler_spam_key(event: EventObject) -> Hashable:
     """Return the rate limit key of an event of the Cluster Autoscaler.
 
-    Events of one reason about one object share a budget. Events about its status ConfigMap share one if their messages
-    are equal.
+    Events of one reason about one object share a budget. Events about its status ConfigMap (only with the default name
+    and namespace) share one if their messages are equal.
     """
     ref = event.involved_object
     if (ref.kind, ref.namespace, ref.name) == ("ConfigMap", "kube-system", "cluster-autoscaler-status"):
@@ -176,8 +176,8 @@ class EventCorrelator:
     def record_steps(self, event: EventObject, now: Moment) -> StepsOf[Create | Patch | Wait, bool]:
         """Send an event after correlation. While the server cannot be reached, retry up to eleven times.
 
-        Pauses of about ten seconds lie between. Returns whether it was sent: False also if it exceeds the rate limit,
-        the server rejects it, or a pause is cut short.
+        Pauses of ten seconds lie between; the first one is random and shorter. Returns whether it was sent: False also
+        if it exceeds the rate limit, the server rejects it, or a pause is cut short.
         """
         correlated = self.correlate(event, now)
         if correlated is None:

@@ -143,7 +143,7 @@ def answered_groups(response: bytes) -> list[str | None]:
 
 
 def without_environment(pod: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a pod's API data without ``env`` and without mounts of projected volumes, in all containers.
+    """Return a pod's API data without ``env`` and mounts of projected volumes in its containers and init containers.
 
     Upstream's comparison of pods changes a pod in this way (``PodSpecSemanticallyEqual``).
     """

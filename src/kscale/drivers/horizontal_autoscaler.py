@@ -634,8 +634,8 @@ class HorizontalAutoscaler:
     def _kinds(self, progress: Progress, due: Sequence[HorizontalPodAutoscaler]) -> Steps[RESTMapper]:
         """Return the mapper of the served kinds. If all targets are of built-in kinds, nothing is requested.
 
-        The result of discovery is used for half a minute. If the discovery fails or takes longer than five seconds, the
-        old mapper stays.
+        The result of discovery is used for at most half a minute. If the discovery fails or takes longer than five
+        seconds, the old mapper stays.
         """
         if has_built_in_targets(due):
             return self._mapper

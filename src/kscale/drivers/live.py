@@ -739,7 +739,7 @@ async def lead(
     LostLeadershipError
         If the lease is lost. The work is cancelled by then.
     Exception
-        What the work raises.
+        What the work or the renewal of the lease raises.
     """
     if not await live.run(elector.acquire):
         return None

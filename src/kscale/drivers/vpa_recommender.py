@@ -222,7 +222,8 @@ class VpaRecommender:
     def steps(self, view: RecommenderView, now: Moment) -> Steps[None]:
         """Run a round.
 
-        If ``view`` asks for a refresh, only the scales are refreshed. The first round only loads the history.
+        If ``view`` asks for a refresh, only the scales are refreshed. Until the history is loaded, a round only tries
+        to load it.
         """
         progress = Progress(now)
         if view.refresh:

@@ -525,7 +525,8 @@ class HorizontalController:
     def done_all(self, result: BatchResult, *, ended: datetime | Moment) -> None:
         """Mark a batch as done, with its result.
 
-        Each HPA is requeued a period after its own reconcile ended; unfinished ones are due at once.
+        Each HPA is requeued about a period after its own reconcile ended (HPAs that ended at nearly the same time are
+        due together); unfinished ones are due at once.
         """
         over = moment(ended, "ended")
         self.kept.put(result.keys, result.histories, result.plain_states)

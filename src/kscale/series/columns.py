@@ -207,6 +207,8 @@ def parse_time(text: str, unit: int) -> int:
     try:
         head, _, fraction = text.partition(".")
         moment = datetime.fromisoformat(head)
+        if fraction and not (fraction.isascii() and fraction.isdigit()):
+            raise ValueError("not a fraction")
         digits = int(fraction[:9].ljust(9, "0")) if fraction else 0
     except ValueError:
         raise ValueError(f'"{text}" is not a time') from None
@@ -272,16 +274,20 @@ def bin_events(
     Raises
     ------
     InputError
-        Without events, for a width below 1, and for more than 10 million bins.
+        Without events, for a width below 1, for more than 10 million bins, and if ``value`` has another length than
+        ``time``.
     """
     if width <= 0:
         raise InputError("the width of a bin must be greater than zero")
     if not len(time):
         raise InputError("no events")
+    if value is not None and len(value) != len(time):
+        raise InputError(f"value has {len(value):,} elements, time has {len(time):,}")
     first = int(time.min())
     bins = (int(time.max()) - first) // width + 1
     if bins > _MOST_BINS:
         raise InputError(f"{bins:,} bins of {width / 1e9:g} s: at most {_MOST_BINS:,}; bins must be wider")
-    position = (time - first) // width
+    # A difference of two times may need 64 bits without a sign.
+    position = ((time - first).view(np.uint64) // np.uint64(width)).astype(np.int64)
     total = np.bincount(position, weights=value).astype(np.float64)
     return first + np.arange(len(total), dtype=np.int64) * width, total / (width / 1e9)

@@ -221,7 +221,10 @@ def parse_prometheus_duration(text: str) -> int:
     match = _DURATION.fullmatch(text)
     if match is None:
         raise ValueError(f'not a valid duration string: "{text}"')
-    total = sum(int(count or 0) * unit for count, unit in zip(match.groups(), _UNITS, strict=True)) * _MILLISECOND
+    counts = [(count or "").lstrip("0") or "0" for count in match.groups()]
+    if max(map(len, counts)) > 19:
+        raise ValueError("duration out of range")
+    total = sum(int(count) * unit for count, unit in zip(counts, _UNITS, strict=True)) * _MILLISECOND
     if total >= 1 << 63:
         raise ValueError("duration out of range")
     return total

@@ -144,7 +144,7 @@ def parsed_numbers(texts: Sequence[str]) -> NDArray[np.float64]:
     numbers = np.empty(len(texts), np.float64)
     for i, text in enumerate(texts):
         try:
-            numbers[i] = float(text)
+            numbers[i] = float(text if text.isascii() and "_" not in text else "")  # as in parse_time
         except ValueError:
             raise CellError(f'"{text}" is not a number', i + 1) from None
     return numbers

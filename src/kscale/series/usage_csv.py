@@ -278,10 +278,13 @@ def check_quotes(text: bytes, path: Path) -> None:
     if not any(line.count(b'"') % 2 for line in text.split(b"\n")):
         return
     opened = gzip.open if path.suffix.lower() == ".gz" else open
-    with opened(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            if line.count(b'"') % 2:
-                raise InputError(Problem("quotes that the line does not close", str(path), f"line {number}"))
+    try:
+        with opened(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                if line.count(b'"') % 2:
+                    raise InputError(Problem("quotes that the line does not close", str(path), f"line {number}"))
+    except (OSError, EOFError, zlib.error) as error:  # the file was readable before
+        raise InputError(Problem(f"not readable as CSV: {error}", str(path))) from None
 
 
 def _fill(file: Any, buffer: bytearray, at: int, size: int) -> int:

@@ -133,7 +133,11 @@ def read_usage(
     if metric and metric not in METRICS:
         raise InputError(f"{metric!r} is not a metric: one of {', '.join(METRICS)}")
     path = Path(path)
-    if not path.is_file():
+    try:
+        is_file = path.is_file()
+    except OSError as error:  # such as a name that is too long
+        raise InputError(Problem(error.strerror or str(error), str(path))) from None
+    if not is_file:
         raise InputError(Problem("not a regular file" if path.exists() else "no such file", str(path)))
     form = form_of(path, (".parquet", ".csv", ".json"), "usage")
     if form == ".parquet":
@@ -311,7 +315,7 @@ def usage_of(
 ) -> Iterator[UsageBatch]:
     """Yield the usage in Prometheus series: a batch of CPU, then one of memory, sorted by container as upstream does.
 
-    A batch without samples is left out; it has a warning if a container has two samples at one time. ``is_memory``
+    A batch without samples is left out. A batch has a warning if a container has two samples at one time. ``is_memory``
     bool[series] marks memory (bytes); the others are CPU (cores). ``columns`` as in :func:`read_usage`. Pods are sorted
     by name.
     """

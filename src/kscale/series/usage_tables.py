@@ -200,8 +200,8 @@ class NamesOfTables:
 def times(column: Any, unit: str, source: str, before: int = 0) -> NDArray[np.int64]:
     """Return an Arrow column as nanoseconds since 1970. ``before`` is the number of preceding rows of the file.
 
-    ``unit``: of numbers (s, ms, us or ns); floats are rounded to a thousandth of it. Raises InputError for missing or
-    invalid times and for times outside the years 1823 to 2116.
+    ``unit``: of numbers (s, ms, us or ns); floats are rounded to a thousandth of it, but to no less than a nanosecond.
+    Raises InputError for missing or invalid times and for times outside the years 1823 to 2116.
     """
     if column.null_count:
         raise InputError(Problem(f"{column.null_count} rows without time", source, field="time"))

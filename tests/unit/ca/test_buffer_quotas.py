@@ -163,3 +163,11 @@ def test_unreadable_quota_is_skipped(selector: ScopeSelector, why: str) -> None:
     assert replicas(result) == [4]
     before = 'resourceQuotaAllocator: failed to check if pod matches quota "odd", error: '
     assert result.errors == [f"{before}failed to parse and convert selector: {why}"]
+
+
+def test_quotas_of_files_without_uid_are_told_apart() -> None:
+    """Two quotas that both count the CPU do not count each other's reservations."""
+    quotas = [quota("a", {"cpu": "10"}), quota("b", {"cpu": "10"})]
+    for each in quotas:
+        each.metadata.uid = ""
+    assert replicas(allocate([buffer("one"), buffer("two")], *quotas)) == [10, 10]

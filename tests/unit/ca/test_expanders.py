@@ -18,7 +18,7 @@ import kscale
 from builders import node, pod
 from kscale import ca
 from kscale.ca.expander.chain import NO_GRPC_CLIENT
-from kscale.ca.expander.price import PreferredNode, compute_node_unfitness, get_preferred_node
+from kscale.ca.expander.price import PreferredNode, build_group_prices, compute_node_unfitness, get_preferred_node
 from kscale.ca.go_math import tanh
 from kscale.effects import SECOND, ApiError, GetPrices, Prices, Ranking, RankOptions
 from kscale.errors import InputError
@@ -449,3 +449,11 @@ def test_tanh_is_the_nearest_number_or_one_beside_it(x: float) -> None:
     power = (2 * Decimal(x)).exp()
     exact = (power - 1) / (power + 1)
     assert abs(Decimal(tanh(x)) - exact) <= Decimal("1.5") * Decimal(math.ulp(tanh(x))) + Decimal("1e-26")
+
+
+def test_a_free_core_makes_a_gib_free_too() -> None:
+    """A GiB costs its share of a core, so that nothing would have a price."""
+    with pytest.raises(InputError, match="must cost something"):
+        build_group_prices([], {}, ca.ExpanderInput(price_per_core_hour=0.0))
+    assert build_group_prices([], {}, ca.ExpanderInput(price_per_core_hour=0.0, price_per_gib_hour=1.0)).per_gib == 1
+    assert build_group_prices([], {}, ca.ExpanderInput(price_per_gib_hour=0.0)).per_core == 1

@@ -110,3 +110,23 @@ def test_a_flag_that_would_change_an_answer_is_refused() -> None:
 
 def test_no_field_is_refused() -> None:
     assert not flag_parsing.UNSUPPORTED_FLAGS.keys() & {field.name for field in fields(ca.AutoscalingOptions)}
+
+
+@pytest.mark.parametrize(("text", "number"), [("10", 10), ("010", 8), ("0x10", 16), ("1_0", 10), ("0", 0)])
+def test_integers_as_in_go(text: str, number: int) -> None:
+    assert parse_flags([f"--max-nodes-total={text}"]).values == {"max_nodes_total": number}
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--expander", "needs a value"),
+        ("--max-nodes-total", "needs a value"),
+        ("--max-nodes-total=08", "not a whole number"),
+        ("--max-nodes-total= 1", "not a whole number"),
+        ("--scale-down-utilization-threshold=1_0", "not a number"),
+    ],
+)
+def test_values_that_go_refuses(flag: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_flags([flag])

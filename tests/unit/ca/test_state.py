@@ -71,6 +71,7 @@ def test_nothing_is_a_state_too() -> None:
     [
         ("{", "not a saved loop state"),
         ("[]", "not a saved loop state"),
+        (None, "not a saved loop state"),
         ('{"kind": "Other", "version": 2}', "not a saved loop state: its kind is 'Other'"),
         ('{"kind": "LoopState", "version": 3}', "a loop state of version 3; this is version 2"),
         ('{"kind": "LoopState", "version": 0}', "a loop state of version 0; this is version 2"),
@@ -80,7 +81,7 @@ def test_nothing_is_a_state_too() -> None:
         ('{"kind": "LoopState", "version": 1}', "a loop state of version 1; this is version 2"),
     ],
 )
-def test_invalid_state_is_refused(text: str, message: str) -> None:
+def test_invalid_state_is_refused(text: Any, message: str) -> None:
     with pytest.raises(StateError) as refused:
         ca.LoopState.from_json(text)
     assert message in str(refused.value)

@@ -24,12 +24,13 @@ from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscal
 from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler
 from kscale.drivers.leader_election import LEADER_METRICS
 from kscale.drivers.live import DRIVE_METRICS
-from kscale.drivers.manifests.autoscalers import autoscaler_roles, vpa_definitions
+from kscale.drivers.manifests.autoscalers import admission_manifests, autoscaler_roles, vpa_definitions
 from kscale.drivers.manifests.cluster_autoscaler import cluster_autoscaler_manifests, cluster_autoscaler_roles
 from kscale.drivers.process import HealthCheck, HealthCheckOptions
 from kscale.drivers.vpa_admission import AdmissionController
 from kscale.drivers.vpa_recommender import VpaRecommender
 from kscale.drivers.vpa_updater import VpaUpdater
+from kscale.errors import InputError
 from kscale.objects.kinds import BUILT_IN
 from kscale.world.clock import SystemClock
 from kscale.world.kubernetes.informer import WATCH_METRICS
@@ -545,3 +546,8 @@ def test_objects_written_by_vpa_programs_match_the_crds() -> None:
     status = {"recommendation": {"containerRecommendations": [recommendation]}, "conditions": conditions}
     spec = {"targetRef": {"kind": "Deployment", "name": "web"}}
     jsonschema.validate({"spec": spec, "status": status}, version["schema"]["openAPIV3Schema"])
+
+
+def test_an_unknown_name_of_certificate_keys_is_refused() -> None:
+    with pytest.raises(InputError, match="keys is 'other', not one of upstream, cert-manager"):
+        admission_manifests(image="kscale", keys="other")

@@ -291,3 +291,16 @@ def test_texts_of_parquet_that_are_not_utf8_are_refused() -> None:
             pq.write_table(pa.table({"time": time, "value": value}), file)
             with pytest.raises(InputError, match=f"{column}: not texts: "):
                 read_parquet(file.getvalue())
+
+
+def test_events_far_apart_and_weights_of_another_length() -> None:
+    begin, rate = bin_events(np.array([9 * 10**18, -9 * 10**18]), 6 * 10**18)
+    assert begin.tolist() == [each * 10**18 for each in (-9, -3, 3, 9)]
+    assert (rate * 6e9).tolist() == pytest.approx([1, 0, 0, 1])
+    with pytest.raises(InputError, match="value has 1 elements, time has 2"):
+        bin_events(np.array([1, 2]), 1, np.array([1.0]))
+
+
+def test_numbers_with_underscores_are_refused() -> None:
+    with pytest.raises(InputError, match="is not a number"):
+        read_csv(b"time,value\n1,1_000\n")

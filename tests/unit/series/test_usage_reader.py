@@ -324,3 +324,13 @@ def test_a_gzip_body_that_is_damaged(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="not readable as CSV: ") as result:
             read(path)
         assert str(path) in str(result.value)
+
+
+def test_a_name_that_is_too_long_is_named() -> None:
+    with pytest.raises(InputError, match="too long"):
+        list(read_usage(f"{'a' * 5000}.csv"))
+
+
+def test_a_file_that_is_gone_when_its_quotes_are_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not readable as CSV"):
+        usage_csv.check_quotes(b'1,"a\n', tmp_path / "gone.csv")

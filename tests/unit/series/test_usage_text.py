@@ -266,3 +266,9 @@ def test_unusual_rows_leave_the_reader_unchanged() -> None:
     assert again is not None
     assert again[3].tolist() == [1, 2, 0]
     assert [names[2] for names in again[4]] == ["f"]
+
+
+@pytest.mark.parametrize("text", ["2026-03-01 00:00:00.-5", "2026-03-01 00:00:00.1_0", "2026-03-01 00:00:00. 5"])
+def test_fractions_that_are_no_digits_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a time"):
+        parse_time(text, SECOND)

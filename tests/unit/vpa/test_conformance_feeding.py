@@ -359,3 +359,9 @@ def test_oom_kills_of_just_deleted_pods_count() -> None:
     run_once(state, RecommenderRound(pods=diff_pods(state, pods[:1]), usage=[ooms(2 * GIB)]), now=T0)
     assert all(after > before for after, before in zip(state.store.oom_peak[slots].tolist(), first, strict=True))
     assert [name for _, name in state.pods] == ["pod1"]
+
+
+def test_durations_with_very_many_digits_are_out_of_range() -> None:
+    with pytest.raises(ValueError, match="duration out of range"):
+        parse_prometheus_duration(f"{'9' * 5000}d")
+    assert parse_prometheus_duration(f"{'0' * 5000}8d") == 8 * 24 * HOUR

@@ -268,13 +268,13 @@ def allocate_quotas(
             allocated.buffers.append(buffer)
             continue
         matching = list(_iterate_matching_quotas(pod, quotas, allocated.errors))
-        rooms = [_count_quota_room(quota, asked, reserved.get(quota.metadata.uid, {})) for quota in matching]
+        rooms = [_count_quota_room(quota, asked, reserved.get(quota.name, {})) for quota in matching]
         allowed = min([status.replicas, *rooms])
         blocking = [quota.name for quota, room in zip(matching, rooms, strict=True) if room < status.replicas]
         allocated.buffers.append(_limit_buffer(buffer, status.replicas, allowed, blocking, now))
         if allowed > 0:
             for quota in matching:
-                _reserve_quota(reserved.setdefault(quota.metadata.uid, {}), quota, asked, allowed)
+                _reserve_quota(reserved.setdefault(quota.name, {}), quota, asked, allowed)
     return allocated
 
 

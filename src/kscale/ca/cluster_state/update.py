@@ -323,7 +323,8 @@ class _ClusterStateUpdate:
 
         A scale-up request ends if it is fulfilled or overdue, or if its group is gone; not while its group is being
         created. An overdue request is a failed scale-up, with an event. The nodes of an overdue request are subtracted
-        from the group's target size (not in release 1.3).
+        from the group's target size (not in release 1.3). In release 1.3 the end of a fulfilled request also ends the
+        group's back-off.
         """
         reset = duration(self.options.node_group_backoff_reset_timeout)
         self.state.backoffs = remove_stale_backoffs(self.state.backoffs, self.now, reset)

@@ -574,7 +574,8 @@ class EstimateResult(Result):
         """Return a proven lower bound on the number of nodes for the pods on new nodes.
 
         With ``effort`` the bound also uses column generation (extra ``[solver]``), for which ``effort`` limits the
-        work, in units of about a microsecond. Affinity, spread and volumes do not count in a bound.
+        work, in units of about a microsecond, and ``threads`` threads. Affinity, spread and volumes do not count in a
+        bound.
 
         Raises BoundError if the bound contradicts the result (a bug), and MissingExtraError if ``effort`` needs the
         solver and it is not installed.

@@ -330,7 +330,7 @@ def expand_steps(
     rng : Rng, optional
         Breaks remaining ties. Without it the first survivor is chosen.
     filters : mapping of str to callable, optional
-        Further expanders by name.
+        Further expanders by name. The name of a built-in one (except ``grpc`` and ``random``) replaces it.
 
     Returns
     -------

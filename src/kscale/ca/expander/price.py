@@ -118,7 +118,7 @@ def build_group_prices(
         for name, rate in rates.items()
         if rate is not None and not (isfinite(rate) and rate >= 0)
     ]
-    if not any(rate is None or rate for rate in rates.values()):
+    if inputs.price_per_core_hour == 0 and not inputs.price_per_gib_hour:  # a GiB would get its share of that
         problems.append(Problem("a core or a GiB must cost something", field="price_per_core_hour"))
     if problems:
         raise InputError(problems)

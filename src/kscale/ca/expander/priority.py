@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any, Final
+
+import numpy as np
 
 from kscale.ca.expander.types import ExpanderInput, FilterResult, Option
 from kscale.effects import Event
@@ -148,6 +151,8 @@ _DECIMAL_PATTERN = lazy_pattern(r"[+-]?(0|[1-9][0-9]*)\Z")
 _OCTAL_PATTERN = lazy_pattern(r"([+-]?)0[oO]?([0-7]+)\Z")
 _OTHER_BASE_PATTERN = lazy_pattern(r"([+-]?)0(?:[xX]([0-9a-fA-F]+)|[bB]([01]+))\Z")
 _FLOAT_PATTERN = lazy_pattern(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
+_MAX_DIGITS = 25
+"""Longest text of a decimal integer that is parsed as one; longer ones do not fit 64 bits."""
 _PRIORITY_PATTERN = lazy_pattern(r"[+-]?[0-9]+\Z")
 
 
@@ -165,30 +170,28 @@ def _resolve_scalar(node: Any) -> str | int | float | bool | None:
     if text in _BOOL_TEXTS:
         return _BOOL_TEXTS[text]
     digits = text.replace("_", "")
+    number = None
     if _DECIMAL_PATTERN.match(digits):
-        return int(digits)
-    if match := _OCTAL_PATTERN.match(digits):
-        return int(match[1] + match[2], 8)
-    if match := _OTHER_BASE_PATTERN.match(digits):
-        return int(match[1] + (match[2] or match[3]), 16 if match[2] else 2)
-    if _FLOAT_PATTERN.match(digits):
+        number = int(digits) if len(digits) <= _MAX_DIGITS else None
+    elif match := _OCTAL_PATTERN.match(digits):
+        number = int(match[1] + match[2], 8)
+    elif match := _OTHER_BASE_PATTERN.match(digits):
+        number = int(match[1] + (match[2] or match[3]), 16 if match[2] else 2)
+    if number is not None and -(2**63) <= number < 2**64:
+        return number
+    if _FLOAT_PATTERN.match(digits) and isfinite(float(digits)):
         return float(digits)
     return text
 
 
 def _format_go_float(number: float) -> str:
-    """Format like ``strconv.FormatFloat(number, 'g', -1, 64)``."""
-    text = repr(number)
-    text = text.removesuffix(".0")
-    mantissa, exponent, power = text.partition("e")
-    if exponent:
-        return f"{mantissa}e{power[0]}{power[1:].zfill(2)}" if power[0] in "+-" else f"{mantissa}e+{power.zfill(2)}"
-    digits = text.lstrip("-")
-    if "." not in digits and len(digits) > 21:
-        stripped = digits.rstrip("0")
-        point = f"{stripped[0]}.{stripped[1:]}" if len(stripped) > 1 else stripped
-        return f"{'-' if number < 0 else ''}{point}e+{len(digits) - 1:02d}"
-    return text
+    """Format like ``strconv.FormatFloat(number, 'g', -1, 32)``, which upstream applies to 64-bit numbers as well."""
+    with np.errstate(over="ignore"):
+        single = np.float32(number)
+    if np.isinf(single):
+        return "+Inf" if number > 0 else "-Inf"
+    text = np.format_float_scientific(single, trim="-", exp_digits=2)
+    return text if not -4 <= int(text.partition("e")[2]) < 6 else np.format_float_positional(single, trim="-")
 
 
 def _format_scalar(value: str | float | bool | None) -> str:

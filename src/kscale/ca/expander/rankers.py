@@ -93,7 +93,8 @@ def least_waste(question: RankOptions) -> list[RankedOption]:
 def needed_nodes(option: RankOption, node: Node) -> int:
     """Return a lower bound of the number of empty nodes like ``node`` that the pods of an option need.
 
-    Resources that the node does not list are ignored. Raises InputError if a pod does not fit an empty node.
+    Resources that the node's allocatable (without one: its capacity) does not list are ignored. Raises InputError if a
+    pod does not fit an empty node.
     """
     amounts = node.status.allocatable or node.status.capacity or {}
     demands: dict[tuple[int, ...], int] = {}

@@ -22,7 +22,7 @@ from kscale.ca.errors import AutoscalerError
 from kscale.ca.loop_state import LoopState, UsageTracker
 from kscale.ca.nodes import SCALE_DOWN_DISABLED_KEY, is_being_deleted, is_ready
 from kscale.ca.options import AutoscalingOptions, ResourceLimiter
-from kscale.ca.quota import NODES_RESOURCE, NodeResources
+from kscale.ca.quota import NODES_RESOURCE, NodeResources, count_cores_and_memory
 from kscale.ca.scale_down.actuation.tainting import SoftTaints
 from kscale.ca.scale_down.candidates import CroppedNodes, GroupNodes, prefilter_nodes
 from kscale.ca.scale_down.drainability import DrainContext, Listers, build_over_budget_status
@@ -150,7 +150,7 @@ def _is_pod_to_move(pod: Pod, context: DrainContext, system: bool, storage: bool
 def _get_controller_kind(pod: Pod, context: DrainContext) -> str | None:
     """Return the kind of the pod's controller, None if it has none of a supported kind.
 
-    Raises _BlockedError if the controller does not exist or has too few replicas.
+    Raises _BlockedError if the controller does not exist or has too few replicas. Without listers neither is checked.
     """
     owner = controller_of(pod.metadata)
     if owner is None or owner.kind not in _CONTROLLER_KINDS:
@@ -443,8 +443,8 @@ class _LegacyScaleDown:
 
         Returns their names, each with the time since when it is unneeded.
 
-        Empty nodes come after the nodes that the simulation found. Also updates ``removable`` and
-        ``unremovable_until``.
+        Empty nodes come after the nodes that the simulation found. Also updates ``judged``, ``removable``,
+        ``unremovable``, ``failures`` and ``unremovable_until``.
         """
         index, options = self.simulator.index, self.options
         self.unremovable_until = {
@@ -549,7 +549,8 @@ class _LegacyScaleDown:
 
         Nodes that run an API server are never chosen. ``since``: unneeded nodes, each with the time since when it is
         unneeded; ``limits``: minima of resources. Returns upstream's name of the scale-down result, and the nodes with
-        the reasons of the others.
+        the reasons of the others. If no empty node is chosen, the simulations update ``removable``, ``failures`` and
+        ``unremovable``.
         """
         chosen = NodesToDelete()
         masters = self.simulator.masters()
@@ -615,9 +616,10 @@ class _LegacyScaleDown:
             if is_being_deleted(node, self.now):
                 continue
             try:
-                total.update(self._resources(node, self._find_group(node.metadata.name)))
+                total.update(self._resources(node, self._find_group(node.metadata.name), limits.min))
             except AutoscalerError:
                 unknown = True
+                total.update(count_cores_and_memory(node))
         return {
             name: None if unknown and name not in ("cpu", "memory") else max(0, total[name] - minimum)
             for name, minimum in limits.min.items()
@@ -626,7 +628,7 @@ class _LegacyScaleDown:
     def _exceeds_headroom(self, node: Node, group: NodeGroup, left: Mapping[str, int | None]) -> bool:
         """Check whether the node has more of a resource than ``left`` allows to remove; True if either is unknown."""
         try:
-            amounts = self._resources(node, group)
+            amounts = self._resources(node, group, left)
         except AutoscalerError:
             return True
         for name, amount in amounts.items():
@@ -655,7 +657,7 @@ class _LegacyScaleDown:
             if left is not None:
                 if self._exceeds_headroom(node, group, left):
                     continue
-                for resource, amount in self._resources(node, group).items():
+                for resource, amount in self._resources(node, group, left).items():
                     remaining = left.get(resource)
                     if remaining is not None:
                         left[resource] = remaining - amount
@@ -663,11 +665,14 @@ class _LegacyScaleDown:
             accepted.append(name)
         return accepted
 
-    def _resources(self, node: Node, group: NodeGroup | None) -> dict[str, int]:
+    def _resources(self, node: Node, group: NodeGroup | None, limited: Iterable[str]) -> dict[str, int]:
         """Return the resources of the node itself by name, which release 1.3 counts.
 
-        Raises AutoscalerError for unknown GPUs.
+        GPUs are counted only if ``limited`` names a resource other than CPU and memory. Raises AutoscalerError for
+        unknown GPUs.
         """
+        if all(name in (CPU, MEMORY) for name in limited):
+            return count_cores_and_memory(node)
         return NodeResources(self.gpu_label).get(node, group)
 
     def _find_group(self, name: str) -> NodeGroup | None:

@@ -91,9 +91,9 @@ def compute_resources_left_limits(
     """Return how much of each limited resource may still be added, by name (computeScaleUpResourcesLeftLimits).
 
     A group counts with its target size, so upcoming nodes count too. A resource whose maximum is 0 or less is not
-    limited. A resource that only has a minimum is limited by the largest integer. An amount is :data:`UNKNOWN_LIMIT` if
-    the number of GPUs is unknown. Raises :class:`AutoscalerError` for a group of unknown size, or for a group with
-    nodes but without a template.
+    limited. A resource that only has a minimum is limited by the largest integer. If the number of GPUs is unknown, the
+    amount of every resource other than CPU and memory is :data:`UNKNOWN_LIMIT`. Raises :class:`AutoscalerError` for a
+    group of unknown size, or for a group with nodes but without a template.
     """
     cores = memory = 0
     devices: dict[str, int] = {}
@@ -270,7 +270,10 @@ def _build_from_node(example: NodeTemplate, group: str) -> NodeTemplate:
 
 
 def _build_from_group(template: NodeTemplate, daemonsets: Iterable[DaemonSet], group: str) -> NodeTemplate:
-    """Build the group's template from its own description, plus every DaemonSet pod that fits."""
+    """Build the group's template from its own description, plus every DaemonSet pod that fits.
+
+    Each is checked by itself, so all of them together may not fit.
+    """
     node = _sanitize_node(template.node, group)
     pods = [build_daemon_set_pod(item, node.name, "0") for item in daemonsets if should_run(item, node)]
     if not pods:

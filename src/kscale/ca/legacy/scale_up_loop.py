@@ -283,7 +283,8 @@ class LegacyScaleUpLoop:
     def filter_pods(self) -> bool:
         """Find the pods that need new nodes, and return whether a scale-up is tried for them.
 
-        Stores the counts, the warnings and whether scale-down is disabled in ``before``.
+        Stores the counts, the warnings and whether scale-down is disabled in ``before``. Pods that do not count are
+        removed from the context's snapshot.
         """
         context, options, now, before = self.context, self.context.options, self.context.now, self.before
         before.upcoming = count_legacy_upcoming_nodes(context.state.cluster, context.groups)

@@ -305,9 +305,9 @@ def inject_next_request_steps(
     """Inject the pods of the first pending request, in the given order, that has waited long enough.
 
     ``retries``: how long failed requests wait, by UID; it is not changed, the result has the new ones. The request is
-    marked as accepted first; if that write fails, the next request is tried. With ``batch``
-    (``--check-capacity-batch-processing``) check-capacity requests are accepted during the check, not here. The result
-    has no request if none is due.
+    marked as accepted first; if that write fails, or if pod templates are missing (the request is then marked as
+    failed), the next request is tried. With ``batch`` (``--check-capacity-batch-processing``) check-capacity requests
+    are accepted during the check, not here. The result has no request if none is due.
     """
     p, injected = Progress(moment(now)), InjectedRequests(retries=dict(retries))
     for request in requests:
@@ -340,7 +340,8 @@ def get_check_capacity_batch_steps(
     """Return up to ``most`` pending check-capacity requests that have waited long enough, with their pods.
 
     ``retries``: how long failed requests wait, by UID; it is not changed, the result has the new ones. A request that
-    has just been injected waits again, as in upstream: its next failure has been counted.
+    has just been injected waits again, as in upstream: its next failure has been counted. A request without its pod
+    templates is marked as failed instead.
     """
     p, injected = Progress(moment(now)), InjectedRequests(retries=dict(retries))
     for request in requests:

@@ -325,7 +325,8 @@ class _BudgetCropper:
         """Select an atomic group and charge the budgets, which may become negative: the caller has checked them.
 
         ``empty``, ``drain``: all nodes of the group that were chosen for deletion, without and with pods to move. Does
-        nothing if they are not the whole group, or if the group's target size is unknown.
+        nothing if they are not the whole group, or if the group's target size is unknown. Afterwards ``may_overflow``
+        is False.
         """
         group = self.groups[group_id]
         if group.target_error is not None:

@@ -67,8 +67,9 @@ def check_eligibility(
 
     ``node`` is None if the candidate is not in the snapshot. ``gpu`` is the provider's GPU configuration of the node
     (:func:`kscale.ca.gpu.get_gpu_config`). ``sums`` returns the requests of the node's pods for the options of its
-    group; without it, or if it returns None, the requests of ``pods`` are summed. The other parameters are those of
-    :func:`kscale.ca.scale_down.utilization.calculate_utilization`.
+    group; without it, or if it returns None, the requests of ``pods`` are summed. ``recently_unremovable``: an earlier
+    loop found that the node stays for now. ``pods``, ``now_ns``, ``dra_slices`` (ignored without dynamic resource
+    allocation) and ``dra_claims`` are those of :func:`kscale.ca.scale_down.utilization.calculate_utilization`.
     """
     if node is None:
         return Eligibility(reason=unremovable_reasons.UNEXPECTED_ERROR, error="node not found")

@@ -318,7 +318,8 @@ def explain_no_place(node: str, pod: str, snapshot: Snapshot, options: Autoscali
     """Explain why a pod of a node that would be drained fits on no other node, by the three most frequent reasons.
 
     ``snapshot`` is the state before the loop. As upstream, the drained node stays in the simulation without pods and
-    with the taint ``ToBeDeletedByClusterAutoscaler``, so its topology domains stay as well.
+    with the taint ``ToBeDeletedByClusterAutoscaler``, so its topology domains stay as well. If the pod fits another
+    node now, the text says that pods that move before it take the room.
     """
     counted = drop_uncounted_pods(snapshot, options)
     index = counted.columns.index[node]

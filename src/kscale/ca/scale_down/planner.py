@@ -321,7 +321,8 @@ class Planner:
     ) -> list[RemovableNode]:
         """Return the removable nodes in the order of the search; record the reasons of the others in ``unremovable``.
 
-        Sets ``judged`` (the eligibility of each candidate) and ``skipped`` (eligible nodes that were not simulated).
+        Sets ``judged`` (the eligibility of each candidate) and ``skipped`` (eligible nodes that were not simulated; an
+        exhaustive plan has none, and gets ``judge_alone``).
 
         ``names``: the candidates; ``destinations``: uint8[nodes], 1 = may take pods; ``before``: number of nodes that
         were unneeded before this loop.

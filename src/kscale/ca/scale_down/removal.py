@@ -367,9 +367,9 @@ class RemovalSimulator:
     def place_more(self, state: PlaceState, acceptable: NDArray[np.uint8] | None = None) -> PlaceState:
         """Place the additional pods (``more``), by decreasing priority, beside the pods that are placed.
 
-        ``state`` has their hints. ``acceptable``: uint8[nodes], 1 = may take pods (default: every node). Returns
-        ``state`` with the nodes of the placed pods as new hints. Of each priority, pods after the first that fits
-        nowhere are not placed.
+        ``state`` has their hints. ``acceptable``: uint8[nodes], 1 = may take pods (default: every node). Returns the
+        hints of ``state``, with the nodes of the placed pods as new hints; its cursor is not kept. Of each priority,
+        pods after the first that fits nowhere are not placed.
         """
         first = self._first_more
         by_priority = np.argsort(-self.pods.priority[first:], kind="stable")
@@ -607,7 +607,7 @@ def simulate_removals(
     persist : bool
         Keep simulated removals for the next candidates. If False, every candidate sees the original cluster.
     charge_pdbs : bool
-        Charge removed pods to the budgets.
+        Charge removed pods to the budgets; this changes ``pdbs``.
     profile : SchedulerProfile, optional
         Default: the default scheduler's.
 

@@ -118,7 +118,7 @@ def _calculate_pool_utilization(slices: Sequence[ResourceSlice], allocated: set[
 def _calculate_partitionable_utilization(
     slices: Sequence[ResourceSlice], devices: Sequence[Device], allocated: set[str]
 ) -> float:
-    """Return the mean over counter sets of the utilization of their most used counter; 0 if no device uses a counter.
+    """Return the mean utilization of the most used counter over the counter sets that devices use; 0 without any.
 
     ``devices``: all of the pool; ``allocated``: names of those in use. Every counter set represents one piece of
     hardware. Sets are summed in the order of the slices, each as its slice defines it, even if another slice defines

@@ -681,7 +681,8 @@ def _plan_min_size(
 ) -> StepsOf[Emit, ScaleUpInfo | None]:
     """Return the resize of a group towards its minimum size; None if none is needed or allowed.
 
-    ``node``: template node of the group. Emits the event if the maximum number of nodes is reached.
+    ``node``: template node of the group. Emits the event if the maximum number of nodes is reached. As upstream, only
+    the group's own nodes are compared with that maximum.
     """
     if not group.exists or group.target_size_error is not None or group.size >= group.min_size:
         return None

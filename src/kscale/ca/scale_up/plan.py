@@ -126,9 +126,9 @@ def find_pods_beyond_limits(done: OrchestratorResult) -> list[str]:
 
 
 def build_unschedulable_pods(done: OrchestratorResult, left: Sequence[str], result: str) -> list[UnschedulablePods]:
-    """Return the pods in ``left``, which stay pending after the last scale-up of a loop; equal reasons share a record.
+    """Return the pods in ``left``, which stay pending after the last scale-up of a loop.
 
-    ``result``: the reason of pods for which there is no other.
+    Pods of one shape with the same reason share a record. ``result``: the reason of pods for which there is no other.
     """
     groups, best = done.pod_groups, done.best
     number_of = {name: number for number in range(len(groups)) for name in groups.keys_of(number)}
@@ -442,7 +442,7 @@ class ScaleUpPlan(Result):
 
     @cached_property
     def remain_unschedulable(self) -> list[UnschedulablePods]:
-        """List the pods that stay pending with the reasons; pods with the same reasons share a record."""
+        """List the pods that stay pending with the reasons; pods of one shape with the same reason share a record."""
         left = self._left
         if not self.rounds:
             return [UnschedulablePods(pods=left, why=_NOT_TRIED_TEXTS.get(self.result, self.result))] if left else []

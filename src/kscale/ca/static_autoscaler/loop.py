@@ -153,10 +153,11 @@ def run_phases(
     phases: StepsOf[LoopActionType, None],
     conclude: Callable[[], StepsOf[LoopActionType, None]],
 ) -> StepsOf[LoopActionType | Observe | Wait, None]:
-    """Run the phases of a loop and then ``conclude``, however the phases ended.
+    """Run the phases of a loop and then ``conclude``, also if the phases ended early.
 
-    LoopEndedError and UnreadableObjectError end the phases: the report gets the error, or the reason of the end.
-    Metrics about the loop itself are observed. The report also gets the groups.
+    LoopEndedError and UnreadableObjectError end the phases: the report gets the error, or the reason of the end. Other
+    exceptions pass through, and ``conclude`` is not run. Metrics about the loop itself are observed. The report also
+    gets the groups.
     """
     p = context.p
     timer = FunctionTimer(p, "main")
@@ -362,6 +363,7 @@ class AutoscalerLoop:
                 yield from p.observe(build_observation("old_unregistered_nodes_removed_count", removed_count))
         if not (yield from context.is_cluster_healthy()):
             repair.healthy = False
+            context.warnings += repair.warnings
             raise LoopEndedError("Cluster is unhealthy")
         yield from delete_created_with_errors_steps(p, context.groups, repair, options=options)
         targets = repair.targets(context.groups)
@@ -421,7 +423,7 @@ class AutoscalerLoop:
         """Plan the scale-down, start deletions, and update soft taints.
 
         Unless nodes are being drained, unneeded autoprovisioned groups are deleted first. Raises LoopEndedError if
-        deletions cannot be started, and AutoscalerError as :func:`check_csi_nodes`.
+        deletions cannot be started, and AutoscalerError as :func:`check_csi_nodes`. Errors of soft taints are ignored.
         """
         p, up, options, inputs, now = self.p, self.up, self.options, self.inputs, self.now
         timer = FunctionTimer(p, "findUnneeded")
@@ -509,8 +511,9 @@ class AutoscalerLoop:
         """Run what upstream defers until the loop is over, however the loop ended.
 
         Does nothing if the loop ended before the cluster was observed. Otherwise it completes the report (plan of the
-        scale-up, status, results of deletions), writes the status, emits the events about pods for which nothing was
-        tried, updates the latencies in the state, and observes metrics.
+        scale-up, status, results of deletions), writes the status if the options request it, emits the events about
+        pods for which nothing was tried (not with ``enforce_node_group_min_size``), updates the latencies in the state,
+        and observes metrics.
         """
         if not self.is_observed:
             return

@@ -37,6 +37,7 @@ from kscale.drivers.manifests.programs import (
     rule,
 )
 from kscale.drivers.vpa_registration import RegistrationOptions
+from kscale.errors import InputError
 from kscale.objects.api.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint
 from kscale.world.kubernetes.listing import READ
 from kscale.world.kubernetes.resources import EVERYWHERE
@@ -133,7 +134,10 @@ _OLD_VERSION: Final[ApiObject] = {
 
 
 def vpa_definitions() -> list[ApiObject]:
-    """Build the CustomResourceDefinitions of VerticalPodAutoscaler and VerticalPodAutoscalerCheckpoint, version v1."""
+    """Build the CustomResourceDefinitions of VerticalPodAutoscaler and VerticalPodAutoscalerCheckpoint.
+
+    They serve version v1, and contain v1beta2 without serving it.
+    """
     columns: list[ApiObject] = [{"name": name, "type": kind, "jsonPath": path} for name, kind, path in _COLUMNS]
     columns += [{"name": name, "type": kind, "jsonPath": path, "priority": 1} for name, kind, path in _WIDE_COLUMNS]
     return [
@@ -355,8 +359,11 @@ def admission_manifests(
     ``callers``: the networks (CIDR) of the API servers that may reach the webhook; empty: all. ``secret``: name of the
     Secret with the certificate. ``keys``: names of the Secret's keys, a key of :data:`CERTIFICATES`; with
     ``cert-manager`` the result includes an issuer and a certificate that fill the Secret. ``flags`` and ``options`` are
-    as in :func:`autoscaler_manifests`: the Service is named ``webhook_service``, and forwards to ``port``.
+    as in :func:`autoscaler_manifests`: the Service is named ``webhook_service``, and forwards to ``port``. Raises
+    InputError for other ``keys``.
     """
+    if keys not in CERTIFICATES:
+        raise InputError(f"keys is {keys!r}, not one of {', '.join(CERTIFICATES)}")
     name = webhook_service(options)
     files = [f"--{flag}={_FILES}/{key}" for flag, key in CERTIFICATES[keys].items()]
     more = ["--reload-cert", f"--webhook-service={name}", *files, *flags]

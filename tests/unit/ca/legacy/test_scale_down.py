@@ -383,3 +383,25 @@ def test_old_relations_are_forgotten() -> None:
     tracker.register("c", "d", N0 + MINUTE)
     tracker.clean_up(N0 + MINUTE)
     assert tracker.records.keys() == {"c", "d"}
+
+
+def test_unknown_gpus_count_only_for_limits_of_gpus() -> None:
+    """As ``ContainsGpuResources`` in upstream: cores are counted, and nodes removed, whatever the GPUs are."""
+    label = "cloud.google.com/gke-accelerator"
+    objects = [machine(f"n{i}") for i in range(3)]
+    for each in objects:
+        each.metadata.labels = {label: "v100"}  # but there are no devices, and no template of the group
+
+    def deleted(minimum: dict[str, int]) -> int:
+        result = kscale.scale_down(
+            Cluster(objects).snapshot(),
+            Groups([NodeGroup(id="a", max_size=9, target_size=3, nodes=["n0", "n1", "n2"])]),
+            now=N0,
+            options=options(),
+            state=started("n0", "n1", "n2"),
+            inputs=ca.ScaleDownInputs(limits=ca.ResourceLimiter(min=minimum, max={}), gpu_label=label),
+        )
+        return len(result.delete_empty)
+
+    assert deleted({"cpu": 1}) == 2
+    assert deleted({"v100": 1}) == 0

@@ -16,6 +16,7 @@ from kscale.ca.cluster_state import register_scale_up
 from kscale.ca.metrics import METRICS
 from kscale.ca.options import ResourceRange
 from kscale.effects import (
+    SECOND,
     Action,
     ApiError,
     DecreaseTargetSize,
@@ -466,3 +467,13 @@ def test_upcoming_nodes_are_not_requested_again(again: bool) -> None:
     third = ca.run_once(cluster, lowered, now=N0 + MINUTE, state=first.state)
     assert third.scale_up is not None
     assert third.scale_up.result == "ScaleUpSuccessful"
+
+
+def test_an_unhealthy_cluster_warns_of_instances_that_are_not_removed() -> None:
+    nodes = [node(f"n{i}", 1000, 1000, ready=False) for i in range(5)]
+    case = life([group("g1", " ".join([*(each.name for each in nodes), "n5"]))], nodes, [])
+    case.loop(N0)
+    case.cloud.fate = refusing(DeleteNodes)
+    report = case.loop(N0 + 20 * 60 * SECOND)
+    assert report.ended == "Cluster is unhealthy"
+    assert [text for text in report.warnings if text.startswith("Failed to remove unregistered nodes")]
