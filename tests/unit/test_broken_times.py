@@ -9,16 +9,30 @@ from msgspec.structs import replace
 
 import kscale
 from builders import N0, node, pod
-from kscale.ca.nodes import get_readiness
+from kscale.ca.capacity_buffers.controller import reconcile_buffers_steps
+from kscale.ca.nodes import get_readiness, is_long_terminating
+from kscale.ca.pod_lists import are_all_pods_new, filter_out_young_pods
 from kscale.ca.provisioning_requests.processors import refresh_requests_steps
 from kscale.ca.provisioning_requests.requests import LoopRequests
+from kscale.ca.static_autoscaler.skip_unchanged import collect_node_moments
+from kscale.capacity.evictions import is_protected
 from kscale.capacity.groups import example_node
 from kscale.drivers.cluster_autoscaler import is_recent_unschedulable
 from kscale.errors import InputError
+from kscale.hpa.batch.hpas import _read_condition_columns
 from kscale.hpa.controller.replica_calculator import PodColumns
-from kscale.objects.api.cluster_autoscaler import ProvisioningRequest, ProvisioningRequestStatus
+from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
+from kscale.objects.api.cluster_autoscaler import CapacityBuffer, ProvisioningRequest, ProvisioningRequestStatus
+from kscale.objects.api.coordination import Lease, LeaseSpec
 from kscale.objects.api.core import NodeSpec, Pod, PodStatus, Taint
 from kscale.objects.api.meta import Condition, ObjectMeta
+from kscale.objects.decode import from_dict
+from kscale.scheduling.preemption import get_start_time
+from kscale.snapshot.pods.record import PodRecord
+from kscale.vpa.admission.status_lease import is_status_valid
+from kscale.vpa.updater import assess_pod
+from kscale.world.simulated.deployments import in_order_of_deletion
+from unit.vpa.builders import recommended, vpa
 
 NOON = "noon"
 _HERE = node("n1", 1000, 1 << 30, ready=True, labels={"pool": "a"})
@@ -50,6 +64,41 @@ def _request() -> ProvisioningRequest:
 
 
 _SECOND = "status.conditions[1].lastTransitionTime"
+_CREATED = "metadata.creationTimestamp"
+_DELETED = "metadata.deletionTimestamp"
+_ENDED = "status.containerStatuses[0].lastState.terminated"
+_VPA = vpa(recommended("c", ("2", "200M"), ("2", "200M"), ("2", "200M")), targetRef=None)
+_LEASE = Lease(metadata=ObjectMeta(name="l", namespace="d"), spec=LeaseSpec(renew_time=NOON))
+_BUFFER = CapacityBuffer(metadata=ObjectMeta(name="b", namespace="d", creation_timestamp=NOON))
+
+
+def _dated(**times: str) -> Pod:
+    return pod("p", 1, 1, **times)
+
+
+def _started() -> Pod:
+    """Return a pod that an annotation protects from disruption after its start."""
+    one = pod("p", 1, 1, annotations={"karpenter.sh/do-not-disrupt": "5m"})
+    return replace(one, status=PodStatus(start_time=NOON))
+
+
+def _killed() -> Pod:
+    ended = {"reason": "OOMKilled", "startedAt": "2026-01-01T00:00:00Z", "finishedAt": NOON}
+    status = {"containerStatuses": [{"name": "c", "lastState": {"terminated": ended}}]}
+    return replace(pod("p", 1, 1), status=from_dict(status, PodStatus))
+
+
+def _hpa() -> HorizontalPodAutoscaler:
+    conditions = [
+        {"type": "AbleToScale", "status": "True"},
+        {"type": "Other", "status": "True", "lastTransitionTime": NOON},
+    ]
+    body = {
+        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "h", "namespace": "d"},
+        "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "w"}, "maxReplicas": 3},
+        "status": {"conditions": conditions},
+    }  # fmt: skip
+    return from_dict(body, HorizontalPodAutoscaler)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +119,23 @@ _SECOND = "status.conditions[1].lastTransitionTime"
             "ProvisioningRequest d/r",
             _SECOND,
         ),
+        (lambda: _read_condition_columns([_hpa()]), "HorizontalPodAutoscaler d/h", _SECOND),
+        (lambda: assess_pod(_killed(), _VPA, now=N0), "Pod default/p", f"{_ENDED}.finishedAt"),
+        (lambda: assess_pod(_started(), _VPA, now=N0), "Pod default/p", "status.startTime"),
+        (lambda: get_start_time(PodRecord(_started())), "Pod default/p", "status.startTime"),
+        (
+            lambda: is_long_terminating(_dated(deletion_timestamp=NOON), N0),
+            "Pod default/p",
+            "metadata.deletionTimestamp",
+        ),
+        (lambda: filter_out_young_pods([_dated(creation_timestamp=NOON)], N0), "Pod default/p", _CREATED),
+        (lambda: are_all_pods_new([_dated(creation_timestamp=NOON)], N0), "Pod default/p", _CREATED),
+        (lambda: collect_node_moments([_HERE, _TAINTED]), "Node n1", "spec.taints[1].timeAdded"),
+        (lambda: collect_node_moments([_BROKEN]), "Node n1", _SECOND),
+        (lambda: is_protected(_started(), N0), "Pod default/p", "status.startTime"),
+        (lambda: is_status_valid(_LEASE, N0, 1), "Lease d/l", "spec.renewTime"),
+        (lambda: next(reconcile_buffers_steps([_BUFFER], [], now=N0)), "CapacityBuffer d/b", _CREATED),
+        (lambda: in_order_of_deletion([_dated(creation_timestamp=NOON)], N0), "Pod default/p", _CREATED),
     ],
 )
 def test_invalid_time_is_a_named_error(entry_point: Callable[[], object], name: str, field: str) -> None:
