@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -18,14 +19,17 @@ from kscale.ca.static_autoscaler.skip_unchanged import collect_node_moments
 from kscale.capacity.evictions import is_protected
 from kscale.capacity.groups import example_node
 from kscale.drivers.cluster_autoscaler import is_recent_unschedulable
+from kscale.effects import Progress, run_dry
 from kscale.errors import InputError
 from kscale.hpa.batch.hpas import _read_condition_columns
-from kscale.hpa.controller.replica_calculator import PodColumns
-from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
+from kscale.hpa.controller.metric_proposals import RESTMetricsClient
+from kscale.hpa.controller.replica_calculator import MetricsError, PodColumns
+from kscale.objects.api.autoscaling import CrossVersionObjectReference, HorizontalPodAutoscaler
 from kscale.objects.api.cluster_autoscaler import CapacityBuffer, ProvisioningRequest, ProvisioningRequestStatus
 from kscale.objects.api.coordination import Lease, LeaseSpec
 from kscale.objects.api.core import NodeSpec, Pod, PodStatus, Taint
 from kscale.objects.api.meta import Condition, ObjectMeta
+from kscale.objects.api.metrics import ExternalMetricValueList, MetricValueList, PodMetricsList
 from kscale.objects.decode import from_dict
 from kscale.scheduling.preemption import get_start_time
 from kscale.snapshot.pods.record import PodRecord
@@ -142,3 +146,31 @@ def test_invalid_time_is_a_named_error(entry_point: Callable[[], object], name: 
     with pytest.raises(InputError, match='"noon" is not an RFC 3339 time') as refused:
         entry_point()
     assert [(each.object, each.field) for each in refused.value.problems] == [(name, field)]
+
+
+_QUANTITY = {"cpu": "1"}
+_CONTAINERS = [{"name": "c", "usage": _QUANTITY}]
+_USAGE = {"metadata": {"name": "p"}, "timestamp": NOON, "window": "1m", "containers": _CONTAINERS}
+_VALUE = {"describedObject": {"kind": "Pod", "name": "p"}, "timestamp": NOON, "value": "1"}
+_WINDOW = {"timestamp": None, "window": NOON}
+_EXTERNAL = {"metricName": "m", "timestamp": NOON, "value": "1"}
+_DESCRIBED = CrossVersionObjectReference(kind="Service", name="s")
+
+
+@pytest.mark.parametrize(
+    ("request_metric", "api", "item", "kind"),
+    [
+        (lambda it: it.get_resource_metric("cpu", "d", "", ""), "resource", _USAGE, PodMetricsList),
+        (lambda it: it.get_resource_metric("cpu", "d", "", ""), "resource", {**_USAGE, **_WINDOW}, PodMetricsList),
+        (lambda it: it.get_raw_metric("m", "d", "", ""), "custom", _VALUE, MetricValueList),
+        (lambda it: it.get_object_metric("m", "d", _DESCRIBED, ""), "custom", _VALUE, MetricValueList),
+        (lambda it: it.get_external_metric("m", "d", ""), "external", _EXTERNAL, ExternalMetricValueList),
+    ],
+)
+def test_metric_with_an_invalid_time_is_unavailable(
+    request_metric: Callable[[RESTMetricsClient], Any], api: str, item: dict[str, Any], kind: type[Any]
+) -> None:
+    """As in client-go, which cannot decode the response."""
+    response = from_dict({"items": [item]}, kind)
+    with pytest.raises(MetricsError, match=f"unable to fetch metrics from {api} metrics API: .*noon"):
+        run_dry(request_metric(RESTMetricsClient(Progress(0))), now=0, respond=lambda _: response)

@@ -16,6 +16,7 @@ from kscale.ca.expander.types import ExpanderInput, FilterResult, Option
 from kscale.effects import Event
 from kscale.imports import lazy_pattern, library
 from kscale.objects.api.core import ObjectReference
+from kscale.objects.selectors import parse_int64
 
 __all__ = [
     "PRIORITY_CONFIG_MAP_NAME",
@@ -148,7 +149,8 @@ _DECIMAL_PATTERN = lazy_pattern(r"[+-]?(0|[1-9][0-9]*)\Z")
 _OCTAL_PATTERN = lazy_pattern(r"([+-]?)0[oO]?([0-7]+)\Z")
 _OTHER_BASE_PATTERN = lazy_pattern(r"([+-]?)0(?:[xX]([0-9a-fA-F]+)|[bB]([01]+))\Z")
 _FLOAT_PATTERN = lazy_pattern(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
-_PRIORITY_PATTERN = lazy_pattern(r"[+-]?[0-9]+\Z")
+_MOST_DIGITS: Final = 4000
+"""Python refuses to convert longer numbers."""
 
 
 class PriorityConfigError(ValueError):
@@ -166,7 +168,7 @@ def _resolve_scalar(node: Any) -> str | int | float | bool | None:
         return _BOOL_TEXTS[text]
     digits = text.replace("_", "")
     if _DECIMAL_PATTERN.match(digits):
-        return int(digits)
+        return int(digits) if len(digits) <= _MOST_DIGITS else text  # for Go it is no float64 either
     if match := _OCTAL_PATTERN.match(digits):
         return int(match[1] + match[2], 8)
     if match := _OTHER_BASE_PATTERN.match(digits):
@@ -289,9 +291,10 @@ def _parse_config(text: str) -> dict[int, list[str]]:
         if _get_json_kind(key_node) in ("object", "array", "null"):
             raise PriorityConfigError("error converting YAML to JSON: unsupported map key")
         key = _format_scalar(_resolve_scalar(key_node))
-        if not _PRIORITY_PATTERN.match(key) or not -(2**63) <= int(key) < 2**63:
+        priority = parse_int64(key)
+        if priority is None:
             raise PriorityConfigError(f"{_UNMARSHAL_ERROR} number {key} into Go value of type int")
-        patterns_by_priority[int(key)] = _read_patterns(value_node)
+        patterns_by_priority[priority] = _read_patterns(value_node)
     return patterns_by_priority
 
 

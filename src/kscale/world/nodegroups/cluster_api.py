@@ -251,8 +251,10 @@ class MachineGroupsCloud(Provider):
         """Mark the machines of nodes for deletion, and reduce the number of replicas by one for each.
 
         Machines that are being deleted already are left alone. For a node of a pool without machines only the number is
-        reduced. If it cannot be reduced, the mark is removed. Raises ProviderError if the size is at the minimum or
-        would be below it, for a node of another group, if a read or write fails, or if ``force`` is set.
+        reduced. If it cannot be reduced, this machine's mark is removed; machines before it stay marked.
+
+        Raises ProviderError if the size is at the minimum or would be below it, for a node of another group, if a read
+        or write fails, or if ``force`` is set.
         """
         if force:
             raise ProviderError(NOT_IMPLEMENTED)

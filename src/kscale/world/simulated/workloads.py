@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from msgspec.structs import replace
 
 from kscale.effects import SECOND, Moment, VirtualTime
-from kscale.errors import InputError
+from kscale.errors import InputError, Problem
 from kscale.objects.api.apps import (
     DaemonSet,
     DaemonSetStatus,
@@ -45,7 +45,7 @@ from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.kinds import BUILT_IN, BUILT_IN_MAPPER, RESTMapper
 from kscale.objects.pod_owners import controller_of
 from kscale.objects.scale import ScaleError, ScalePaths, scale_of, with_replicas
-from kscale.objects.selectors import compile_selector
+from kscale.objects.selectors import SelectorError, compile_selector
 from kscale.objects.times import moment_in
 from kscale.objects.workloads import claims_of, daemonset_pod, pod_count, pods_of, revision_of, should_run
 from kscale.world.simulated.api_server import ApiObjects, Changes, RefusedError, one_by_one
@@ -618,7 +618,8 @@ def _replica_set(custom_object: CustomObject, replicas: int) -> ReplicaSet:
     """Return the ReplicaSet for an object's pods. Raises InputError for an invalid template or selector."""
     metadata = custom_object.metadata
     template = custom_object.spec["template"]
-    labels = (template.get("metadata") or {}).get("labels") or {}
+    own_metadata = template.get("metadata")
+    labels = (own_metadata.get("labels") or {}) if isinstance(own_metadata, dict) else {}
     selector = custom_object.spec.get("selector")
     if not isinstance(selector, dict):
         selector = {"matchLabels": labels}
@@ -640,5 +641,8 @@ def _replica_set(custom_object: CustomObject, replicas: int) -> ReplicaSet:
         uid=metadata.uid,
         controller=True,
     )
-    compile_selector(from_dict(selector, LabelSelector))
+    try:
+        compile_selector(from_dict(selector, LabelSelector))
+    except SelectorError as error:
+        raise InputError(Problem(str(error), field="spec.selector")) from None
     return replace(replica_set, metadata=replace(replica_set.metadata, owner_references=[owner]))
