@@ -345,7 +345,9 @@ class MachineGroupsCloud(Provider):
 
 
 def _instance(machine: Machine, ids: dict[str, str]) -> tuple[str, InstanceStatus | None]:
-    """Return (instance ID, status) of a machine; the status is None if it is running.
+    """Return (instance ID, status) of a machine.
+
+    The status is None if it is running, or has failed with a node.
 
     A machine without a provider ID has the provider ID of its node (empty if that has none). If it has failed or has no
     node, it has an ID that describes its state. ``ids``: provider IDs by node name.
