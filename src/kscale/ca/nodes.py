@@ -22,7 +22,7 @@ from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import Condition
 from kscale.objects.conditions import changed_at
 from kscale.objects.nodegroup import instance_id_of
-from kscale.objects.times import moment_in, nanoseconds
+from kscale.objects.times import moment_in
 from kscale.snapshot.caches import cached_by_identity
 from kscale.snapshot.snapshot import Snapshot
 
@@ -67,7 +67,8 @@ def is_long_terminating(pod: Pod, now_ns: int) -> bool:
         return False
     grace = pod.spec.termination_grace_period_seconds
     grace_ns = wrap_int64(DEFAULT_TERMINATION_GRACE_PERIOD if grace is None else grace * SECOND)
-    return nanoseconds(deleted) + grace_ns + POD_LONG_TERMINATING_EXTRA_THRESHOLD < now_ns
+    deleted_at = moment_in(pod, deleted, "metadata.deletionTimestamp")
+    return deleted_at + grace_ns + POD_LONG_TERMINATING_EXTRA_THRESHOLD < now_ns
 
 
 TO_BE_DELETED_TAINT: Final = "ToBeDeletedByClusterAutoscaler"

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from kscale.ca.gpu import pod_requests_gpu
 from kscale.ca.options import AutoscalingOptions
-from kscale.effects import SECOND, Event, Moment, from_text
+from kscale.effects import SECOND, Event, Moment
 from kscale.effects.moments import ComparedDuration
 from kscale.objects.api.apps import Job, ReplicaSet, StatefulSet
 from kscale.objects.api.core import Container, Pod
@@ -42,7 +42,7 @@ from kscale.objects.pod_owners import (
     is_static_pod,
     pod_annotation,
 )
-from kscale.objects.times import format_duration, moment_of, parse_duration
+from kscale.objects.times import format_duration, moment_in, parse_duration
 from kscale.scheduling.place import place as filter_out_schedulable
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.rows import PodRows, take_records
@@ -430,12 +430,12 @@ def filter_out_young_pods(pods: Iterable[Pod], now: Moment, delay: int = 0) -> P
     """Separate pods whose delay since creation has passed from younger ones.
 
     ``delay`` is in nanoseconds. A pod's annotation may lengthen it; a shorter or invalid one is ignored. With delay 0,
-    a pod created exactly at ``now`` is still young. Raises ValueError if a creation time is malformed.
+    a pod created exactly at ``now`` is still young. Raises InputError if a creation time is malformed.
     """
     result = PodAgeResult()
     for pod in pods:
         own = _get_scale_up_delay(pod, delay, result.warnings)
-        old = now - from_text(pod.metadata.creation_timestamp) > own
+        old = now - _parse_creation_time(pod) > own
         (result.pods if old else result.young).append(pod)
     return result
 
@@ -574,8 +574,8 @@ def build_missing_pods(controllers: Iterable[KubeObject], pods: Iterable[Pod]) -
 
 
 def _parse_creation_time(pod: Pod) -> int:
-    """Return the pod's creation time in nanoseconds since 1970. Raises ValueError if it is malformed."""
-    return from_text(pod.metadata.creation_timestamp)
+    """Return the pod's creation time in nanoseconds since 1970. Raises InputError if it is malformed."""
+    return moment_in(pod, pod.metadata.creation_timestamp, "metadata.creationTimestamp")
 
 
 def _copy_sample_pod(sample: Pod, owner: str, number: int) -> Pod:
@@ -696,9 +696,9 @@ def are_all_pods_new(pods: Iterable[Pod], now: Moment) -> bool:
     """Check whether more pods may follow soon; False without pods.
 
     True if all pods are younger than 2 seconds, or if there are pods that request GPUs and all of these are younger
-    than 30 seconds. Raises ValueError if a creation time is malformed.
+    than 30 seconds. Raises InputError if a creation time is malformed.
     """
-    ages = [(moment_of(pod.metadata.creation_timestamp), pod) for pod in pods]
+    ages = [(_parse_creation_time(pod), pod) for pod in pods]
     if not ages:
         return False
     if min(created for created, _ in ages) + UNSCHEDULABLE_POD_TIME_BUFFER > now:

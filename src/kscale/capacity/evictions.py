@@ -33,7 +33,7 @@ from kscale.capacity.records import Part
 from kscale.effects import Moment
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.pod_owners import DO_NOT_DISRUPT, pod_annotation
-from kscale.objects.times import nanoseconds, parse_duration
+from kscale.objects.times import moment_in, parse_duration
 from kscale.scheduling.place import place
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.snapshot.pods.record import PodRecord
@@ -209,7 +209,7 @@ def is_protected(pod: Pod, now: Moment) -> bool:
     if value is None or value == "true":
         return value == "true"
     limit, started = _parse_protection(value), pod.status.start_time
-    return limit is not None and (started is None or now - nanoseconds(started) < limit)
+    return limit is not None and (started is None or now - moment_in(pod, started, "status.startTime") < limit)
 
 
 def _parse_protection(value: str) -> int | None:

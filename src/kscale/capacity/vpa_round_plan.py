@@ -7,14 +7,15 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from kscale.capacity.right_sizing import compare_packing, replace_requests, waiting
-from kscale.effects import Action, ApiError, Event, Evict, Moment, PatchOperation, Resize, from_text, to_text
+from kscale.effects import Action, ApiError, Event, Evict, Moment, PatchOperation, Resize, to_text
 from kscale.errors import InputError
 from kscale.objects.api.core import Container, ObjectReference, Pod, PodStatus
-from kscale.objects.api.meta import ResourceList
+from kscale.objects.api.meta import KubeObject, ResourceList
 from kscale.objects.api.policy import PodDisruptionBudget
 from kscale.objects.api.vpa import VerticalPodAutoscaler, update_mode
 from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
 from kscale.objects.selectors import Selector, SelectorError, compile_selector
+from kscale.objects.times import moment_in
 from kscale.records import Record
 from kscale.scheduling.place import place
 from kscale.snapshot.cluster import Cluster
@@ -381,22 +382,26 @@ def newest_time(cluster: Cluster) -> Moment | None:
     """Return the newest time in a dump; None if it has none.
 
     Read are the pods' start times, transitions of conditions and ends of terminated containers, and the VPAs' creation
-    times and transitions of conditions.
+    times and transitions of conditions. Raises InputError, which names the object and the field, for a malformed time.
     """
-    texts: list[str | None] = []
+    times: list[Moment] = []
+
+    def add(obj: KubeObject, text: str | None, field: str) -> None:
+        if text:
+            times.append(moment_in(obj, text, field))
+
     for pod in cluster.pods():
-        texts += [pod.status.start_time, *(item.last_transition_time for item in pod.status.conditions)]
-        texts += [
-            item.last_state.terminated.finished_at
-            for item in pod.status.container_statuses
-            if item.last_state.terminated is not None
-        ]
+        add(pod, pod.status.start_time, "status.startTime")
+        for number, condition in enumerate(pod.status.conditions):
+            add(pod, condition.last_transition_time, f"status.conditions[{number}].lastTransitionTime")
+        for number, status in enumerate(pod.status.container_statuses):
+            if status.last_state.terminated is not None:
+                field = f"status.containerStatuses[{number}].lastState.terminated.finishedAt"
+                add(pod, status.last_state.terminated.finished_at, field)
     for vpa in cluster.all("VerticalPodAutoscaler"):
-        texts += [
-            vpa.metadata.creation_timestamp,
-            *(item.last_transition_time for item in vpa.status.conditions),
-        ]
-    times = [from_text(text) for text in texts if text]
+        add(vpa, vpa.metadata.creation_timestamp, "metadata.creationTimestamp")
+        for number, condition in enumerate(vpa.status.conditions):
+            add(vpa, condition.last_transition_time, f"status.conditions[{number}].lastTransitionTime")
     return max(times, default=None)
 
 

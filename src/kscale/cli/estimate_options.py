@@ -275,7 +275,14 @@ def _config_map(path: Path) -> dict[str, str]:
         raise InputError(Problem(f"not UTF-8: {error}", str(path))) from None
     try:
         document: Any = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):  # such as an invalid date
+    except (
+        yaml.YAMLError,
+        ValueError,
+        RecursionError,
+        LookupError,
+        AttributeError,
+        TypeError,
+    ):  # as for an invalid date
         document = None
     if not isinstance(document, dict) or document.get("kind") != "ConfigMap":
         return {"priorities": text}

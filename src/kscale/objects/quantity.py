@@ -306,7 +306,7 @@ def check(raw: bytes) -> str:
 
         try:
             json.loads(raw)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise GoJSONError(f"invalid JSON: {error}") from None
         return raw.decode("utf-8", "replace").strip(_BLANK)
     end = _scalar_end(text)

@@ -200,7 +200,7 @@ def _fields(struct: type) -> dict[str, msgspec.inspect.Type]:
     return {field.encode_name: field.type for field in shape.fields}
 
 
-_PERCENT: Final = lazy_pattern(r"[0-9]+%")
+_PERCENT: Final = lazy_pattern(r"[0-9]{1,18}%")  # more digits do not fit 64 bits
 
 
 def is_share(value: int | str) -> bool:

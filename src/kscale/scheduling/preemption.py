@@ -20,7 +20,7 @@ from kscale.errors import InputError
 from kscale.objects.api.policy import PodDisruptionBudget
 from kscale.objects.argument_types import typed
 from kscale.objects.selectors import SelectorError, SelectorIndex, compile_selector
-from kscale.objects.times import ZERO_TIME, nanoseconds
+from kscale.objects.times import ZERO_TIME, moment_in
 from kscale.scheduling.coercion import SnapshotLike, snapshot_of
 from kscale.scheduling.fit import fit
 from kscale.scheduling.profile import SchedulerProfile
@@ -264,7 +264,7 @@ def get_start_time(record: PodRecord) -> int:
         started = record.facts.started
         return NOT_STARTED if started == ZERO_TIME else started
     text = record.pod.status.start_time
-    return nanoseconds(text) if text else NOT_STARTED
+    return moment_in(record.pod, text, "status.startTime") if text else NOT_STARTED
 
 
 class Candidate(msgspec.Struct, frozen=True):

@@ -375,7 +375,7 @@ class IdealMixes:
     def observe(self) -> None:
         """Sample the current moment: add what is paid, what is idle and the cheapest mix ($/h) to the sums.
 
-        Machines with an error, and groups without a price, are left out.
+        Machines with an error, groups without a price, finished pods and pods of DaemonSets are left out.
         """
         pools = [pool for pool in self._world.cloud.pools.values() if pool.group.price is not None]
         nodes = self._world.api.get_all("Node")

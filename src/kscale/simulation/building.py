@@ -667,7 +667,8 @@ class _Builder:
     def _group_times(self, entry: MachineEntry, field: str) -> GroupTimes:
         """Read the times of a group's machines. ``field``: path of the entry, for errors, which are recorded."""
         values = self.values
-        if not 0 <= entry.failures <= 1:
+        is_share = 0 <= entry.failures <= 1  # False for NaN, too
+        if not is_share:
             values.wrong(f"{field}.failures", "a share is between 0 and 1")
         if entry.stock is not None and entry.stock < 0:
             values.wrong(f"{field}.stock", "is negative")
@@ -680,7 +681,7 @@ class _Builder:
             lifetime=None
             if entry.lifetime is None
             else values.spread(entry.lifetime, f"{field}.lifetime", least=SECOND),
-            failures=round(entry.failures * MILLION),
+            failures=round(entry.failures * MILLION) if is_share else 0,
             stock=entry.stock,
             out_of_stock=tuple(
                 self._period(period, f"{field}.outOfStock[{j}]") for j, period in enumerate(entry.out_of_stock)

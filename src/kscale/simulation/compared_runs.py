@@ -211,7 +211,8 @@ def flag_changes(scenario: Scenario, name: str) -> list[FlagChange]:
     """Return the flags by which one of two programs (``name``: field of a controller) can decide like the other.
 
     The scenario has this controller. Each flag has its rule. Flags whose effective values are the same in both programs
-    are left out; empty for a program without such flags. Raises InputError if the Cluster Autoscaler refuses the
+    are left out, except for the utilization threshold, which the programs compare differently. Empty for a program
+    without such flags. Raises InputError if the Cluster Autoscaler refuses the
     scenario's flags.
     """
     if name == "vpa_updater":

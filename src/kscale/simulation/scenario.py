@@ -658,6 +658,8 @@ class Values:
         if given.bin is not None:
             counting = given.value == "count"
             rows = read(path, value="" if counting else given.value, time=given.time, unit=given.unit, events=True)
+            if not len(rows.time):
+                raise ValueError(f"{path} is empty")
             width = self.duration(given.bin, f"{field}.bin", least=1_000_000)
             times, values = bin_events(rows.time, width, None if counting else rows.value)
             end = times[-1] + width

@@ -394,8 +394,8 @@ def _apply_changes(world: SimulatedWorld, applied: Sequence[KubeObject], deleted
 def simkube_objects(name: str, values: Values, begin: Moment, end: Moment) -> SimkubeObjects:
     """Read the objects of a trace from ``begin`` (the time of its first event) to ``end``; empty for an empty name.
 
-    Objects that the events at ``begin`` also delete are left out; later events are not read. Mistakes are added to
-    ``values``; the result is empty if the file cannot be read.
+    Objects that the events at ``begin`` also delete are left out; events after ``end`` are not read.
+    Mistakes are added to ``values``; the result is empty if the file cannot be read.
     """
     if not name:
         return SimkubeObjects()

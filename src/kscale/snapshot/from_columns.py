@@ -53,7 +53,8 @@ def from_columns(
     Parameters
     ----------
     resources : sequence of str
-        R resource names, for the rows of ``allocatable`` and the columns of ``demand``. ``pods`` is not allowed.
+        R resource names, for the rows of ``allocatable`` and the columns of ``demand``. The resource
+        ``pods`` is not allowed; it is given as ``slots``.
     node_names : sequence of str
         N names.
     allocatable : int64[R, N]

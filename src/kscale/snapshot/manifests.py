@@ -162,8 +162,8 @@ def with_objects(cluster: Cluster, objects: Sequence[KubeObject]) -> Cluster:
     """Return a copy of the cluster as if the objects had been applied to it; without objects, the cluster itself.
 
     An object replaces the one of the same kind and name; it keeps the UID and status of that one unless it has its own.
-    New objects get the API server's defaults. Claims get the default storage class, and are bound to suitable volumes
-    unless they wait for a pod.
+    New objects get the API server's defaults. Claims, also those that were in the cluster, get the default storage
+    class, and are bound to suitable volumes unless they wait for a pod.
     """
     if not objects:
         return cluster

@@ -436,11 +436,14 @@ class Snapshot:
         ------
         InputError
             If another node has the name of a new one.
-            The error is also a KeyError if a node to remove or replace does not exist.
+            The error is also a KeyError if a node to remove or replace does not exist, or a node to replace is removed.
         """
         node_index = self.columns.index
-        for name in (*without, *(node.metadata.name for node in replaced)):
+        for name in without:
             if name not in node_index:
+                raise UnknownNodeError(f"no node {show_value(name)}")
+        for name in (node.metadata.name for node in replaced):
+            if name not in node_index or name in without:
                 raise UnknownNodeError(f"no node {show_value(name)}")
         for name, count in Counter(each.node.metadata.name for each in fresh).items():
             if count > 1 or (name in node_index and name not in without):

@@ -12,9 +12,10 @@ from urllib.parse import quote
 from kscale.effects import ApiError, GetMetric, duration, from_text
 from kscale.errors import InputError, Problem
 from kscale.objects.api.meta import ApiStruct
-from kscale.objects.api.metrics import ExternalMetricValueList, MetricValueList, PodMetricsList
+from kscale.objects.api.metrics import ExternalMetricValueList, MetricValueList, PodMetrics, PodMetricsList
 from kscale.objects.kinds import BUILT_IN_MAPPER, RESTMappingError
 from kscale.objects.pod_metrics import PodUsage
+from kscale.objects.times import parse_duration
 from kscale.world.kubernetes.client import Client, RequestFailedError
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.transport import Call
@@ -89,7 +90,7 @@ class RESTMetrics:
         """
         path = "/apis/metrics.k8s.io/v1beta1" + _format_namespace_path(asked.namespace) + "/pods"
         body = await self._get("resource", path, "pods.metrics.k8s.io", labelSelector=asked.selector)
-        return PodUsage.from_json(body) if asked.columns else _check_timestamps(read_json(body, PodMetricsList))
+        return PodUsage.from_json(body) if asked.columns else _check_times(read_json(body, PodMetricsList))
 
     async def _external(self, asked: GetMetric) -> ExternalMetricValueList:
         """Request the values of an external metric. Raises RequestFailedError, InputError."""
@@ -98,7 +99,7 @@ class RESTMetrics:
         body = await self._get(
             "external", path, f"{asked.metric}.external.metrics.k8s.io", labelSelector=asked.metric_selector
         )
-        return _check_timestamps(read_json(body, ExternalMetricValueList))
+        return _check_times(read_json(body, ExternalMetricValueList))
 
     async def _custom(self, asked: GetMetric) -> MetricValueList:
         """Request the values of a custom metric. Raises RequestFailedError, InputError, RESTMappingError."""
@@ -117,7 +118,7 @@ class RESTMetrics:
             labelSelector="" if asked.name else asked.selector,
             metricLabelSelector=asked.metric_selector,
         )
-        return _check_timestamps(read_json(body, MetricValueList))
+        return _check_times(read_json(body, MetricValueList))
 
     async def _get(self, api: str, path: str, resource: str, **query: str) -> bytes:
         """Send a GET request with the rate limit of ``api`` (``custom``) and return the body.
@@ -169,13 +170,20 @@ class RESTMetrics:
             raise RESTMappingError(f"unable to map kind {kind_and_group} to resource: {error}") from None
 
 
-def _check_timestamps(listed: _Listed) -> _Listed:
-    """Return the list unchanged. Raises InputError if a timestamp is invalid, as some metrics adapters send."""
+def _check_times(listed: _Listed) -> _Listed:
+    """Return the list unchanged.
+
+    Raises InputError if a timestamp or the window of a pod is invalid, as some metrics adapters send.
+    """
     for number, item in enumerate(listed.items):
+        field = "timestamp"
         try:
             from_text(item.timestamp)
+            if isinstance(item, PodMetrics):
+                field = "window"
+                parse_duration(item.window)
         except ValueError as error:
-            raise InputError(Problem(str(error), field=f"items[{number}].timestamp")) from None
+            raise InputError(Problem(str(error), field=f"items[{number}].{field}")) from None
     return listed
 
 

@@ -344,6 +344,7 @@ def _priority(config: str, groups: list[str]) -> ca.Expansion:
         ("0x10: [a]\n010: [b]\n", ["a", "b"], ["a"]),
         ("1: [~, true]\n2: [1.50]\n", ["true", "x1.5"], ["x1.5"]),
         ("'7': [yes]\n", ["true"], ["true"]),
+        pytest.param(f"1: [{'9' * 5_000}, a]\n", ["a", "b"], ["a"], id="a number that Python does not convert"),
     ],
 )
 def test_priority(config: str, groups: list[str], best: list[str]) -> None:
@@ -369,8 +370,13 @@ def test_priority_events() -> None:
 
 
 @pytest.mark.parametrize(
-    "config", ["1: [[a]]", "1: {a: b}", "[a]", "~: [a]", "1.5: [a]", "{a", "9223372036854775808: [a]"]
-)
+    "config",
+    [
+        "1: [[a]]", "1: {a: b}", "[a]", "~: [a]", "1.5: [a]", "{a", "9223372036854775808: [a]",
+        f"? {'9' * 5_000}\n: [a]",
+    ],
+    ids=range(8),
+)  # fmt: skip
 def test_priority_configurations_that_are_refused(config: str) -> None:
     (event,) = _priority(config, ["a"]).events
     assert event.message.startswith(

@@ -60,6 +60,7 @@ def test_a_budget_holds_for_its_duration_after_each_time(schedule: str, duration
     ("budget", "text"),
     [
         (DisruptionBudget(nodes="101%"), "neither a number of nodes nor a percentage"),
+        (DisruptionBudget(nodes="9" * 5_000), "neither a number of nodes nor a percentage"),
         (DisruptionBudget(nodes="-1"), "neither a number of nodes nor a percentage"),
         (DisruptionBudget(schedule="@daily"), "need each other"),
         (DisruptionBudget(duration="1h"), "need each other"),

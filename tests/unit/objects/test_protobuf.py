@@ -112,6 +112,7 @@ def test_unknown_members_are_named_and_counted() -> None:
         ({"metadata": {"creationTimestamp": ""}}, 'metadata.creationTimestamp: "" is not an RFC 3339 time'),
         ({"metadata": {"creationTimestamp": 5}}, "metadata.creationTimestamp: a time is expected, not a number"),
         ({"metadata": {"labels": {"a/b": 1}}}, "metadata.labels[a/b]: a text is expected, not a number"),
+        ({"metadata": {"labels": {"a": "b", 1: "c"}}}, "metadata.labels: a text is expected, not a number"),
         ({"metadata": {"name": "\ud800"}}, "metadata.name: not UTF-8"),
         ({"spec": {"overhead": {"cpu": "x"}}}, 'spec.overhead[cpu]: "x" is not a quantity'),
     ],

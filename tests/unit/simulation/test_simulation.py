@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
@@ -295,6 +296,7 @@ BUDGET = {
     "metadata": {"name": "b", "namespace": "shop"},
     "spec": {"minAvailable": "half"},
 }
+ENDLESS_BUDGET = {**BUDGET, "spec": {"minAvailable": f"{'9' * 5_000}%"}}
 BAD: list[tuple[Callable[[dict[str, Any]], Any], str, str]] = [
     (lambda s: s.update(horizon="soon"), "horizon", "invalid duration"),
     (lambda s: s.update(horizon="-1h"), "horizon", "too short"),
@@ -304,6 +306,9 @@ BAD: list[tuple[Callable[[dict[str, Any]], Any], str, str]] = [
     (lambda s: s.update(machines=[{"boot": {"p0": "2m", "p100": "1m"}}]), "machines[0].boot", "longer times"),
     (lambda s: s.update(machines=[{"boot": {"x": "2m"}}]), "machines[0].boot.x", "quantile"),
     (lambda s: s.update(machines=[{"failures": 2}]), "machines[0].failures", "between 0 and 1"),
+    (lambda s: s.update(machines=[{"failures": math.nan}]), "machines[0].failures", "between 0 and 1"),
+    (lambda s: s.update(machines=[{"failures": math.inf}]), "machines[0].failures", "between 0 and 1"),
+    (lambda s: s["objects"].append(ENDLESS_BUDGET), "spec.minAvailable", "no number and no percentage"),
     (lambda s: s.update(pods=[{"workload": "web"}]), "pods[0].workload", "no workload"),
     (lambda s: s.update(pods=[{"workload": "Deployment/shop/api"}]), "pods[0].workload", "there is no"),
     (lambda s: s["objects"].append(s["objects"][0]), "Deployment shop/web", "is there twice"),

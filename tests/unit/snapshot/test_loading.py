@@ -281,6 +281,10 @@ def test_zstd_in_many_frames() -> None:
         (BOMB, "the aliases expand to too many values"),
         (b"kind: Pod\nkind: Node\n", "line 2, column 1: malformed YAML: the key kind comes twice"),
         (b'a: !!python/object/apply:os.system ["ls"]', "malformed YAML: could not determine a constructor"),
+        *[
+            (b"kind: " + value, "malformed YAML: a value does not fit its tag")
+            for value in (b"!!bool x", b"!!int ''", b"!!float _", b"!!timestamp x")
+        ],
         (b"kind: Pod\nmetadata: {name: x, labels: {1: a}}", "Pod x: metadata.labels: a key: expected `str`, got `int`"),
     ],
 )

@@ -124,6 +124,8 @@ def test_duplicate_node_name_is_refused() -> None:
     assert snapshot.with_nodes([again], without=["a"]).nodes == ("a",)
     with pytest.raises(KeyError):
         snapshot.with_nodes(without=["b"])
+    with pytest.raises(InputError, match="no node 'a'"):
+        snapshot.with_nodes(without=["a"], replaced=[node("a", 2, 2)])
 
 
 def test_pods_that_are_to_move_on_keep_their_containers() -> None:

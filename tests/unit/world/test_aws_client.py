@@ -335,6 +335,13 @@ def test_unusable_cloud_configs_are_refused(tmp_path: Path, change: tuple[str, s
         read_cloud_config(str(tmp_path / "missing"))
 
 
+def test_an_unusable_endpoint_of_another_service_is_a_failed_call() -> None:
+    """Only the service of groups is set up at the start."""
+    overrides = [ServiceOverride("ec2", "us-east-1", "no url", "us-east-1")]
+    with pytest.raises(AwsError, match="DescribeImages: ValueError: Invalid endpoint"):
+        AwsClient("us-east-1", overrides=overrides).image("ami-1")
+
+
 def test_an_unusable_region_is_an_input_error() -> None:
     with pytest.raises(InputError, match="AWS"):
         AwsClient("not a region")

@@ -98,6 +98,7 @@ def test_no_secret_is_shown(load: Any) -> None:
         ("socks6://example.com", "unsupported scheme"),
         ("example.com", "unsupported scheme"),
         ("chewbacca@example.com", "unsupported scheme"),
+        ("http://[example.com", "parse error: Invalid IPv6 URL"),
     ],
 )
 def test_proxy_url(load: Any, url: str, message: str) -> None:
@@ -407,6 +408,9 @@ def test_in_cluster_access_is_loaded(account: Path, tmp_path: Path) -> None:
     assert v6 is not None
     assert (v6.server, v6.namespace) == ("https://[fd00::1]:443", "mine")
     assert in_cluster({}) is None
+    (account / "namespace").write_bytes(b"\xff")
+    with pytest.raises(InputError, match="namespace: not UTF-8"):
+        in_cluster(POD)
     (account / "token").unlink()
     assert in_cluster(POD) is None
 

@@ -549,6 +549,12 @@ def test_a_kwok_config_that_cannot_be_used(config: str, message: str) -> None:
         read_kwok_config(config)
 
 
+def test_gpu_types_of_kwok_are_a_map() -> None:
+    gpu = "{gpuConfig: {gpuLabelKey: z, availableGPUTypes: 5}}"
+    with pytest.raises(InputError, match="a map of settings is expected in 'availableGPUTypes' of kwok config"):
+        read_kwok_config(f"{{readNodesFrom: cluster, nodegroups: {{fromNodeLabelKey: y}}, nodes: {gpu}}}")
+
+
 @pytest.mark.parametrize(
     ("annotations", "message"),
     [

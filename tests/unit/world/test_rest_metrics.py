@@ -191,11 +191,15 @@ def test_refusals_and_unreadable_responses_are_errors() -> None:
         for field, text in (("timestamp", "soon"), ("window", "a while")):  # of one item, as client-go has it
             before, ITEM[field] = ITEM[field], text
             try:
-                unreadable = await metrics.get(GetMetric(api="resource", namespace="shop", columns=True))
+                unreadable = [
+                    await metrics.get(GetMetric(api="resource", namespace="shop", columns=columns))
+                    for columns in (True, False)
+                ]
             finally:
                 ITEM[field] = before
-            assert isinstance(unreadable, ApiError)
-            assert f"items[0].{field}" in unreadable.message.replace(": ", ".")
+            for each in unreadable:
+                assert isinstance(each, ApiError)
+                assert f"items[0].{field}" in each.message.replace(": ", ".")
         server.refusing = True
         refused = await metrics.get(GetMetric(api="external", namespace="shop", metric="q"))
         assert isinstance(refused, ApiError)

@@ -59,6 +59,7 @@ def test_writes_check_versions_and_missing_objects() -> None:
     world = world_of(deployment(), options=QUICK)
     run(world, 5)
     assert refused(world, Get(kind="Node", name="none")).is_not_found
+    assert refused(world, List(kind="Pod", selector="a in", watched=False)).code == 400
     node = world.api.find("Node", "pool-0")
     taint = {"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}
     version = done(

@@ -20,7 +20,6 @@ from kscale.effects import (
     Preview,
     Progress,
     StepsOf,
-    from_text,
 )
 from kscale.effects.actions import NOT_FOUND
 from kscale.objects.api.cluster_autoscaler import CapacityBuffer, ScalableRef
@@ -29,6 +28,7 @@ from kscale.objects.api.meta import KubeObject, ObjectMeta, OwnerReference
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.kinds import RESTMappingError
 from kscale.objects.pod_resources import container_requests
+from kscale.objects.times import moment_in
 
 __all__ = [
     "BUFFER_API_VERSION",
@@ -307,7 +307,9 @@ def _resolve_from_newest_pod(
         return None, None, f"{missing}{pods.error.message}"
     if not pods.value:
         return None, status.replicas, ""
-    newest = max(pods.value, key=lambda pod: from_text(pod.metadata.creation_timestamp))
+    newest = max(
+        pods.value, key=lambda pod: moment_in(pod, pod.metadata.creation_timestamp, "metadata.creationTimestamp")
+    )
     pod = yield from p.act(GetUnstructured(kind="Pod", api_version="v1", namespace=namespace, name=newest.name))
     if pod.error is not None:
         return None, None, f"{missing}{pod.error.message}"

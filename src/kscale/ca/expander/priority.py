@@ -19,6 +19,7 @@ from kscale.ca.expander.types import ExpanderInput, FilterResult, Option
 from kscale.effects import Event
 from kscale.imports import lazy_pattern, library
 from kscale.objects.api.core import ObjectReference
+from kscale.objects.selectors import parse_int64
 
 __all__ = [
     "PRIORITY_CONFIG_MAP_NAME",
@@ -292,9 +293,10 @@ def _parse_config(text: str) -> dict[int, list[str]]:
         if _get_json_kind(key_node) in ("object", "array", "null"):
             raise PriorityConfigError("error converting YAML to JSON: unsupported map key")
         key = _format_scalar(_resolve_scalar(key_node))
-        if not _PRIORITY_PATTERN.match(key) or not -(2**63) <= int(key) < 2**63:
+        priority = parse_int64(key)
+        if priority is None:
             raise PriorityConfigError(f"{_UNMARSHAL_ERROR} number {key} into Go value of type int")
-        patterns_by_priority[int(key)] = _read_patterns(value_node)
+        patterns_by_priority[priority] = _read_patterns(value_node)
     return patterns_by_priority
 
 

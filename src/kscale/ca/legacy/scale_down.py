@@ -43,7 +43,7 @@ from kscale.objects.nodegroup import NodeGroup, ProviderError
 from kscale.objects.pod_owners import SAFE_TO_EVICT, controller_of, is_mirror_pod, pod_annotation
 from kscale.objects.pod_resources import CPU, MEMORY
 from kscale.objects.quantity import Quantity
-from kscale.objects.times import nanoseconds
+from kscale.objects.times import moment_in
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
 from kscale.snapshot.snapshot import Snapshot
@@ -122,8 +122,12 @@ def _is_pod_to_move(pod: Pod, context: DrainContext, system: bool, storage: bool
     ``system``: system pods without a budget block; ``storage``: pods with local storage block.
     """
     deleted = pod.metadata.deletion_timestamp
-    if is_mirror_pod(pod) or (deleted is not None and nanoseconds(deleted) + _POD_DELETION_TIMEOUT < context.now):
+    if is_mirror_pod(pod):
         return False
+    if deleted is not None:
+        deleted_at = moment_in(pod, deleted, "metadata.deletionTimestamp")
+        if deleted_at + _POD_DELETION_TIMEOUT < context.now:
+            return False
     kind = _get_controller_kind(pod, context)
     if kind == "DaemonSet":
         return False

@@ -42,7 +42,7 @@ from kscale.objects.pod_owners import (
     is_mirror_pod,
     pod_annotation,
 )
-from kscale.objects.times import nanoseconds
+from kscale.objects.times import moment_in
 
 __all__ = [
     "DrainContext",
@@ -328,7 +328,7 @@ def is_old_system_pod(pod: Pod, context: DrainContext) -> bool:
     """Check whether a pod is older than ``blocking_system_pod_distruption_timeout``. False without a creation time."""
     created = pod.metadata.creation_timestamp
     timeout = duration(context.options.blocking_system_pod_distruption_timeout)
-    return created is not None and context.now > nanoseconds(created) + timeout
+    return created is not None and context.now > moment_in(pod, created, "metadata.creationTimestamp") + timeout
 
 
 def check_system(pod: Pod, context: DrainContext) -> DrainStatus:

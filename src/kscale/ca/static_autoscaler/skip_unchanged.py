@@ -9,7 +9,7 @@ Moments are found by the type of their field, durations by the type of the optio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import cache
 from typing import Any, Final
@@ -29,8 +29,10 @@ from kscale.ca.scale_down.moving_pods import get_moving_pods
 from kscale.effects import LAST_TIME, SECOND, ZERO_TIME, Moment, duration, from_text
 from kscale.effects.moments import MOMENT_MARK
 from kscale.objects.api.core import Node, Pod
+from kscale.objects.conditions import changed_at
 from kscale.objects.nodegroup import DURATION_OPTIONS, Groups
 from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
+from kscale.objects.times import moment_in
 from kscale.snapshot.columns import REMOVED
 from kscale.snapshot.snapshot import Snapshot
 
@@ -149,11 +151,11 @@ def _is_system_pod(pod: Pod) -> bool:
     return pod.namespace == "kube-system" and not (is_daemonset_pod(pod) or is_mirror_pod(pod))
 
 
-def collect_node_moments(nodes: Iterable[Node]) -> set[Moment]:
+def collect_node_moments(nodes: Sequence[Node]) -> set[Moment]:
     """Return the times in nodes that a loop may compare with the current time.
 
-    Raises ValueError if one is malformed. Values of taints count if they are numbers of seconds since 1970 within the
-    range of times.
+    Raises InputError, which names the node and the field, if one is malformed. Values of taints count if they are
+    numbers of seconds since 1970 within the range of times.
     """
     texts: set[str | None] = set()
     moments: set[Moment] = set()
@@ -164,7 +166,16 @@ def collect_node_moments(nodes: Iterable[Node]) -> set[Moment]:
             texts.add(taint.time_added)
             if taint.value.isdecimal() and int(taint.value) <= LAST_TIME // SECOND:  # some numbers are not times
                 moments.add(int(taint.value) * SECOND)
-    moments.update(from_text(text) for text in texts if text)
+    try:
+        moments.update(from_text(text) for text in texts if text)
+    except ValueError:
+        for node in nodes:
+            moment_in(node, node.metadata.creation_timestamp, "metadata.creationTimestamp")
+            for each in node.status.conditions:
+                changed_at(node, each)
+            for number, taint in enumerate(node.spec.taints):
+                moment_in(node, taint.time_added, f"spec.taints[{number}].timeAdded")
+        raise
     return moments
 
 

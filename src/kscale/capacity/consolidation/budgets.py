@@ -52,6 +52,7 @@ _FIELDS: Final = (
 _LONGEST: Final = 366 * 8
 """Days to search for the last time of a schedule: 29 February may be eight years away."""
 _AMOUNT: Final = lazy_pattern(r"\d+%?", re.ASCII)
+_MOST_DIGITS: Final = 20
 
 
 class DisruptionBudget(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -70,7 +71,8 @@ class DisruptionBudget(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     def problems(self, field: str) -> list[Problem]:
         """Return the mistakes in the budget; empty if it is valid. ``field`` names the budget in problems."""
         problems = []
-        if not _AMOUNT.fullmatch(self.nodes) or int(self.nodes.rstrip("%")) > (100 if "%" in self.nodes else 2**31 - 1):
+        most = 100 if "%" in self.nodes else 2**31 - 1
+        if not _AMOUNT.fullmatch(self.nodes) or len(self.nodes) > _MOST_DIGITS or int(self.nodes.rstrip("%")) > most:
             problems.append(Problem(f'"{self.nodes}" is neither a number of nodes nor a percentage', field=field))
         if (self.schedule is None) != (self.duration is None):
             problems.append(Problem("schedule and duration need each other", field=field))

@@ -48,6 +48,8 @@ __all__ = [
 
 _PAUSED_SCALE_IN: Final = "autoscaling.keda.sh/paused-scale-in"
 _PAUSED_SCALE_OUT: Final = "autoscaling.keda.sh/paused-scale-out"
+_MOST_DIGITS: Final = 4000
+"""Python refuses to convert longer numbers."""
 _INT32_PATTERN: Final = lazy_pattern(r"[+-]?0*[0-9]{1,10}")
 _NAME_LABEL: Final = "scaledobject.keda.sh/name"
 _THRESHOLD_KEYS: Final = (
@@ -281,7 +283,8 @@ def get_pause(scaled: Mapping[str, Any]) -> PausedTarget | None:
     reference = generated["spec"]["scaleTargetRef"]
     replicas = error = None
     if text is not None:
-        replicas = int(text) if _INT32_PATTERN.fullmatch(text) and -(2**31) <= int(text) < 2**31 else None
+        is_number = len(text) <= _MOST_DIGITS and _INT32_PATTERN.fullmatch(text) is not None
+        replicas = int(text) if is_number and -(2**31) <= int(text) < 2**31 else None
         if replicas is None:
             error = f"{PAUSED_REPLICAS} is not a whole number: {text!r}"
         elif replicas < 0:

@@ -38,6 +38,7 @@ from kscale.hpa.options import HPAOptions
 from kscale.objects.api.autoscaling import (
     ContainerResourceMetricSource,
     HorizontalPodAutoscaler,
+    HorizontalPodAutoscalerCondition,
     MetricSpec,
     PodsMetricSource,
     ResourceMetricSource,
@@ -45,6 +46,7 @@ from kscale.objects.api.autoscaling import (
 )
 from kscale.objects.kinds import RESTMapper, RESTMappingError, parse_group_version
 from kscale.objects.selectors import SelectorError, parse_selector
+from kscale.objects.times import moment_in
 
 __all__ = [
     "BatchSelectors",
@@ -310,7 +312,7 @@ def _read_condition_columns(hpas: Sequence[HorizontalPodAutoscaler]) -> Conditio
     """Return the status conditions of HPAs as columns.
 
     Conditions of other types than :data:`CONDITION_TYPES` are left out; of several of one type the last counts. Raises
-    ValueError for a malformed transition time.
+    InputError, which names the HPA and the field, for a malformed transition time of any condition.
     """
     n = len(hpas)
     lists = [hpa.status.conditions or () for hpa in hpas]
@@ -322,15 +324,27 @@ def _read_condition_columns(hpas: Sequence[HorizontalPodAutoscaler]) -> Conditio
     out = ConditionColumns(np.zeros((n, 4), np.uint8), np.zeros((n, 4), np.uint8), np.zeros((n, 4), np.int64))
     out.status.reshape(-1)[positions] = codes >> 8 & 255
     out.reason.reshape(-1)[positions] = codes & 255
-    out.time.reshape(-1)[positions] = _parse_moments(list(map(_get_transition_time, flat)))[is_known]
+    out.time.reshape(-1)[positions] = _parse_transition_times(hpas, flat)[is_known]
     return out
 
 
-def _parse_moments(texts: list[str | None]) -> NDArray[np.int64]:
-    """Parse times to nanoseconds; those not in the API's format with :func:`~kscale.effects.from_text`."""
+def _parse_transition_times(
+    hpas: Sequence[HorizontalPodAutoscaler], flat: Sequence[HorizontalPodAutoscalerCondition]
+) -> NDArray[np.int64]:
+    """Parse the transition times of all conditions of the HPAs (``flat``) to nanoseconds.
+
+    Raises InputError, which names the HPA and the field, for a malformed time.
+    """
+    texts = list(map(_get_transition_time, flat))
     out, unparsed = _projection.moments(texts)
     for index in unparsed:
-        out[index] = from_text(texts[index])
+        try:
+            out[index] = from_text(texts[index])
+        except ValueError:
+            for hpa in hpas:
+                for place, each in enumerate(hpa.status.conditions or ()):
+                    moment_in(hpa, each.last_transition_time, f"status.conditions[{place}].lastTransitionTime")
+            raise
     return out
 
 

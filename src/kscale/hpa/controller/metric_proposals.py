@@ -49,7 +49,14 @@ from kscale.objects.api.autoscaling import (
     ResourceMetricStatus,
     Scale,
 )
-from kscale.objects.api.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetrics, PodMetricsList
+from kscale.objects.api.metrics import (
+    ExternalMetricValue,
+    ExternalMetricValueList,
+    MetricValue,
+    MetricValueList,
+    PodMetrics,
+    PodMetricsList,
+)
 from kscale.objects.quantity import BINARY_SI, DECIMAL_SI, Quantity
 from kscale.objects.times import parse_duration
 
@@ -96,15 +103,16 @@ class RESTMetricsClient(msgspec.Struct, eq=False):
         for item in response.items:
             value = get_pod_usage(item, resource, container)
             if value is not None:
-                samples[item.metadata.name] = Sample(value, from_text(item.timestamp), parse_duration(item.window))
-        return PodSamples(samples, from_text(response.items[0].timestamp))
+                time = _parse_timestamp("resource", item)
+                samples[item.metadata.name] = Sample(value, time, _parse_window(item))
+        return PodSamples(samples, _parse_timestamp("resource", response.items[0]))
 
     def get_raw_metric(
         self, metric: str, namespace: str, selector: str, metric_selector: str
     ) -> StepsOf[GetMetric, PodSamples]:
         """Request a custom metric by the pod that it describes; for a repeated pod name the last value counts.
 
-        Raises :class:`MetricsError` for an error and for an empty response, and ValueError for a malformed time.
+        Raises :class:`MetricsError` for an error, for an empty response, and for a malformed time.
         """
         query = GetMetric(
             api="custom",
@@ -118,15 +126,15 @@ class RESTMetricsClient(msgspec.Struct, eq=False):
         samples = {}
         for item in response.items:
             value = item.value.milli_value()
-            samples[item.described_object.name] = Sample(value, from_text(item.timestamp), item.window_ns)
-        return PodSamples(samples, from_text(response.items[0].timestamp))
+            samples[item.described_object.name] = Sample(value, _parse_timestamp("custom", item), item.window_ns)
+        return PodSamples(samples, _parse_timestamp("custom", response.items[0]))
 
     def get_object_metric(
         self, metric: str, namespace: str, described: CrossVersionObjectReference, metric_selector: str
     ) -> StepsOf[GetMetric, tuple[int, Moment]]:
         """Request a custom metric of one object. Returns its value in thousandths, and its time.
 
-        Raises :class:`MetricsError` unless there is one value, and ValueError for a malformed time.
+        Raises :class:`MetricsError` unless there is one value, and for a malformed time.
         """
         query = build_object_request(metric, namespace, described, metric_selector)
         outcome = yield from self._progress.act(query)
@@ -139,7 +147,7 @@ class RESTMetricsClient(msgspec.Struct, eq=False):
                 text = f"the custom metrics API server returned {count} results when we asked for exactly one"
                 raise MetricsError(f"unable to fetch metrics from custom metrics API: {text}")
             response = response.items[0]
-        return response.value.milli_value(), from_text(response.timestamp)
+        return response.value.milli_value(), _parse_timestamp("custom", response)
 
     def get_external_metric(
         self, metric: str, namespace: str, metric_selector: str
@@ -151,7 +159,8 @@ class RESTMetricsClient(msgspec.Struct, eq=False):
         """
         query = GetMetric(api="external", namespace=namespace, metric=metric, metric_selector=metric_selector)
         response: ExternalMetricValueList = _read_response("external", (yield from self._progress.act(query)))
-        return [item.value.milli_value() for item in response.items], from_text(response.items[0].timestamp)
+        time = _parse_timestamp("external", response.items[0])
+        return [item.value.milli_value() for item in response.items], time
 
 
 def build_object_request(
@@ -183,6 +192,22 @@ def _read_response(api: str, outcome: Outcome) -> Any:
     if not outcome.value.items:
         raise MetricsError(f"no metrics returned from {api} metrics API")
     return outcome.value
+
+
+def _parse_timestamp(api: str, item: PodMetrics | MetricValue | ExternalMetricValue) -> Moment:
+    """Return the time of an item of a response. Raises MetricsError if it is malformed: upstream cannot decode it."""
+    try:
+        return from_text(item.timestamp)
+    except ValueError as error:
+        raise MetricsError(f"unable to fetch metrics from {api} metrics API: {error}") from None
+
+
+def _parse_window(item: PodMetrics) -> int:
+    """Return the window in nanoseconds. Raises MetricsError if it is malformed: upstream cannot decode it."""
+    try:
+        return parse_duration(item.window)
+    except ValueError as error:
+        raise MetricsError(f"unable to fetch metrics from resource metrics API: {error}") from None
 
 
 def get_pod_usage(item: PodMetrics, resource: str, container: str) -> int | None:

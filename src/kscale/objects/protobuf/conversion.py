@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from kscale.errors import InputError, Problem
@@ -336,7 +335,7 @@ def _encode_list(items: Any, encode_value: _Encoder, trace: _EncodingTrace) -> l
 def _encode_map(mapping: Any, encode_value: _Encoder, trace: _EncodingTrace) -> list[_Values]:
     """Encode a map as its entries, sorted by name. Raises _BadValueError, with the path in ``trace.path``."""
     entries = []
-    for name, each in sorted(_object(mapping).items(), key=itemgetter(0)):
+    for name, each in sorted(_object(mapping).items(), key=lambda entry: _encode_text(entry[0])):
         trace.path.append(f"[{name}]")
         entries.append({ENTRY_KEY: _encode_text(name), ENTRY_VALUE: encode_value(each, trace)})
         trace.path.pop()

@@ -546,8 +546,8 @@ class PodStore:
     def describe(self, pods: Iterable[Pod]) -> DescribedPods:
         """Return the rows of pods that are not modified from now on, for :meth:`put_described`.
 
-        Pods that share all parts but node and version have one kind, which is described once. Raises InputError for an
-        invalid time.
+        Pods that share all parts but node and version have one kind, which is described once. Of several pods with one
+        key the last counts. Raises InputError for an invalid time.
         """
         by_key = {pod.key: pod for pod in map(with_namespace, pods)}
         numbers: dict[tuple[Any, ...], int] = {}

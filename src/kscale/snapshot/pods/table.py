@@ -768,7 +768,10 @@ class PodTable:
         return self._hole is not None
 
     def close_up(self, count: int) -> MovedRows:
-        """Move the pods of up to ``count`` more rows to removed rows before them, and return those that moved."""
+        """Move the pods of up to ``count`` more rows to removed rows before them, and return those that moved.
+
+        After the last row of the table, the removed rows at its end are cut off.
+        """
         self.own()
         self.population = object()
         self.dropped = 0

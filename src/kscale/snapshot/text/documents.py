@@ -353,6 +353,8 @@ def _loaded(text: bytes, line: int, budget: _Budget) -> Iterator[Any | Problem]:
         yield Problem(f"{place}malformed YAML: {cause}")
     except (yaml.YAMLError, ValueError) as error:
         yield Problem(f"malformed YAML: {error}")
+    except (LookupError, AttributeError, TypeError):  # PyYAML's own conversions of values with an explicit tag
+        yield Problem("malformed YAML: a value does not fit its tag")
 
 
 def only_document(text: bytes, source: str) -> Any:

@@ -24,12 +24,11 @@ from kscale.effects import (
     StepsOf,
     Wait,
     Within,
-    from_text,
     moment,
 )
 from kscale.objects.api.coordination import Lease, LeaseSpec
 from kscale.objects.api.meta import ObjectMeta
-from kscale.objects.times import micro_time
+from kscale.objects.times import micro_time, moment_in
 
 __all__ = ["STATUS_LEASE_NAME", "STATUS_LEASE_NAMESPACE", "check_status_steps", "is_status_valid", "renew_status_steps"]
 
@@ -48,11 +47,14 @@ _A = TypeVar("_A", Get, Get | Create | Patch)
 def is_status_valid(lease: Lease, now: datetime | Moment, timeout: int) -> bool:
     """Check whether the lease was created or renewed less than ``timeout`` nanoseconds ago.
 
-    Raises ValueError for an invalid time in the lease.
+    Raises InputError, which names the lease and the field, for an invalid time.
     """
     now = moment(now)
-    created, renewed = from_text(lease.metadata.creation_timestamp), lease.spec.renew_time
-    return created + timeout > now or (renewed is not None and from_text(renewed) + timeout > now)
+    created = moment_in(lease, lease.metadata.creation_timestamp, "metadata.creationTimestamp")
+    renewed = lease.spec.renew_time
+    return created + timeout > now or (
+        renewed is not None and moment_in(lease, renewed, "spec.renewTime") + timeout > now
+    )
 
 
 def check_status_steps(

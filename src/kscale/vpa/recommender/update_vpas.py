@@ -424,5 +424,13 @@ def _is_equal_recommendation(a: RecommendedPodResources | None, b: RecommendedPo
 
 
 def _parse_conditions(conditions: Sequence[VerticalPodAutoscalerCondition]) -> list[tuple[object, ...]]:
-    """Return the conditions as tuples with parsed times, so that they can be compared."""
-    return [(c.type, c.status, moment_of(c.last_transition_time), c.reason, c.message) for c in conditions]
+    """Return the conditions as tuples with parsed times, so that they can be compared; a malformed time as it is."""
+    return [(c.type, c.status, _parse_time(c.last_transition_time), c.reason, c.message) for c in conditions]
+
+
+def _parse_time(text: str | None) -> int | str | None:
+    """Return a time in nanoseconds; a malformed one as the text that it is."""
+    try:
+        return moment_of(text)
+    except ValueError:
+        return text

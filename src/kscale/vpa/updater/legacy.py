@@ -13,11 +13,12 @@ from typing import Final
 
 import msgspec
 
-from kscale.effects import SECOND, Evict, Moment, StepsOf, duration, from_text, moment
+from kscale.effects import SECOND, Evict, Moment, StepsOf, duration, moment
 from kscale.objects.api.core import Pod
 from kscale.objects.api.vpa import VerticalPodAutoscaler, update_mode
 from kscale.objects.argument_types import typed
 from kscale.objects.selectors import SelectorIndex
+from kscale.objects.times import moment_in
 from kscale.vpa.capping import CappingError, cap_recommendation
 from kscale.vpa.metrics import LEGACY_METRICS, ExecutionTimer, build_observation
 from kscale.vpa.options import UpdaterOptions
@@ -45,6 +46,7 @@ from kscale.vpa.updater.priority import (
     SequentialAdmission,
     get_lifetime,
     order_updates,
+    parse_termination,
 )
 from kscale.vpa.updater.restriction import PodsRestriction
 
@@ -204,7 +206,7 @@ def _drop_min_replicas(vpa: VerticalPodAutoscaler) -> VerticalPodAutoscaler:
 def _assess_pod(loop: LoopContext, pod: Pod, vpa: VerticalPodAutoscaler) -> PodPriority:
     """Return the priority of a pod: ``accepted`` if the updater of 2020 would evict it.
 
-    Its ``error`` is set if the recommendation cannot be fitted to the pod. Raises ValueError for a malformed time in
+    Its ``error`` is set if the recommendation cannot be fitted to the pod. Raises InputError for a malformed time in
     the pod's status.
     """
     try:
@@ -213,7 +215,9 @@ def _assess_pod(loop: LoopContext, pod: Pod, vpa: VerticalPodAutoscaler) -> PodP
         return PodPriority(pod=pod, error=str(error))
     result = PodPriority.compute(pod, fitted, quick_oom=_is_quick_oom(pod, loop.options))
     started = pod.status.start_time
-    old_enough = started is not None and loop.progress.now >= from_text(started) + _MIN_POD_LIFETIME
+    old_enough = (
+        started is not None and loop.progress.now >= moment_in(pod, started, "status.startTime") + _MIN_POD_LIFETIME
+    )
     is_due = old_enough and result.resource_diff >= loop.options.pod_update_threshold
     result.accepted = fitted is not None and (result.outside_recommended_range or result.quick_oom or is_due)
     return result
@@ -222,11 +226,11 @@ def _assess_pod(loop: LoopContext, pod: Pod, vpa: VerticalPodAutoscaler) -> PodP
 def _is_quick_oom(pod: Pod, options: UpdaterOptions) -> bool:
     """Check whether a pod's only container was OOM-killed within ``evict_after_oom_threshold`` after its start.
 
-    False for pods with several container statuses.
+    False for pods with several container statuses. Raises InputError for a malformed time.
     """
     if len(pod.status.container_statuses) != 1:
         return False
     ended = pod.status.container_statuses[0].last_state.terminated
     if ended is None or ended.reason != "OOMKilled":
         return False
-    return get_lifetime(ended.started_at, ended.finished_at) < duration(options.evict_after_oom_threshold)
+    return get_lifetime(*parse_termination(pod, 0, ended)) < duration(options.evict_after_oom_threshold)

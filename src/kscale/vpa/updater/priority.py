@@ -10,8 +10,8 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from kscale.effects import SECOND, ZERO_TIME, duration, from_text
-from kscale.objects.api.core import Pod
+from kscale.effects import SECOND, ZERO_TIME, duration
+from kscale.objects.api.core import ContainerStateTerminated, Pod
 from kscale.objects.api.meta import ResourceList
 from kscale.objects.api.vpa import (
     ContainerPolicies,
@@ -22,7 +22,7 @@ from kscale.objects.api.vpa import (
     update_mode,
 )
 from kscale.objects.quantity import Quantity
-from kscale.objects.times import format_duration
+from kscale.objects.times import format_duration, moment_in
 from kscale.vpa.capping import CappingError, LimitRangeLookup, cap_recommendation
 from kscale.vpa.container_resources import OBSERVED_CONTAINERS_ANNOTATION, AnnotationError, parse_observed_containers
 from kscale.vpa.options import BEFORE_1_8_1, PER_VPA_CONFIG_GATE, UpdaterOptions, is_gate_enabled
@@ -432,7 +432,7 @@ def _is_quick_oom(pod: Pod, vpa: VerticalPodAutoscaler, now: int, options: Updat
 
     The container's lifetime and the time since its end must be shorter than the VPA's or the flag's threshold. With the
     profile ``1.8.0`` a kill counts however long ago it was. Containers that the webhook did not observe, or whose
-    policy is Off, are skipped. ``now``: nanoseconds. Raises ValueError for a malformed time of a kill.
+    policy is Off, are skipped. ``now``: nanoseconds. Raises InputError for a malformed time of a kill.
     """
     policy = vpa.spec.update_policy
     threshold = duration(options.evict_after_oom_threshold)
@@ -440,7 +440,7 @@ def _is_quick_oom(pod: Pod, vpa: VerticalPodAutoscaler, now: int, options: Updat
     if own_threshold is not None and is_gate_enabled(options.feature_gates, PER_VPA_CONFIG_GATE):
         threshold = own_threshold * SECOND
     observed, policies = _get_observed_containers(pod), ContainerPolicies(vpa.spec.resource_policy)
-    for status in pod.status.container_statuses:
+    for number, status in enumerate(pod.status.container_statuses):
         if observed is not None and status.name not in observed:
             continue
         own = policies.get(status.name)
@@ -449,25 +449,34 @@ def _is_quick_oom(pod: Pod, vpa: VerticalPodAutoscaler, now: int, options: Updat
         ended = status.last_state.terminated
         if ended is None or ended.reason != _OOM_KILLED:
             continue
-        if get_lifetime(ended.started_at, ended.finished_at) < threshold and (
-            options.profile == BEFORE_1_8_1 or _get_age_ns(ended.finished_at, now) < threshold
+        started, finished = parse_termination(pod, number, ended)
+        if get_lifetime(started, finished) < threshold and (
+            options.profile == BEFORE_1_8_1 or _get_age_ns(finished, now) < threshold
         ):
             return True
     return False
 
 
-def _get_age_ns(time: str | None, now: int) -> int:
-    """Return the nanoseconds from an API time to ``now``; 2^63 - 1 for a missing time."""
-    moment = from_text(time)
-    return 2**63 - 1 if moment == ZERO_TIME else now - moment
+def parse_termination(pod: Pod, number: int, ended: ContainerStateTerminated) -> tuple[int, int]:
+    """Return when the container of the status with index ``number`` started and finished, in nanoseconds.
 
-
-def get_lifetime(started: str | None, finished: str | None) -> int:
-    """Return the nanoseconds between two API times: 2^63 - 1 without a start, -2^63 without an end, as in Go.
-
-    0 if both are missing.
+    The zero time stands for a missing time. Raises InputError, which names the pod and the field, for a malformed one.
     """
-    begin, end = from_text(started), from_text(finished)
+    field = f"status.containerStatuses[{number}].lastState.terminated"
+    begin = moment_in(pod, ended.started_at, f"{field}.startedAt")
+    return begin, moment_in(pod, ended.finished_at, f"{field}.finishedAt")
+
+
+def _get_age_ns(time: int, now: int) -> int:
+    """Return the nanoseconds from ``time`` to ``now``; 2^63 - 1 for the zero time."""
+    return 2**63 - 1 if time == ZERO_TIME else now - time
+
+
+def get_lifetime(begin: int, end: int) -> int:
+    """Return the nanoseconds between two moments: 2^63 - 1 without a start, -2^63 without an end, as in Go.
+
+    0 if both are missing, that is, the zero time.
+    """
     if begin == end:
         return 0
     if begin == ZERO_TIME:
@@ -489,7 +498,7 @@ def assess_pod(
     Upstream: ``AddPod``. A pod without a recommendation is never accepted; upstream crashes if it exceeds a threshold.
     ``now``: nanoseconds. ``infeasible_attempts``: by pod UID, the recommendation that the pod's node had no room for;
     in mode InPlace, a recommendation that is not lower is not accepted. If the recommendation cannot be fitted to the
-    pod, ``error`` is set. Raises ValueError for a malformed time in the pod's status.
+    pod, ``error`` is set. Raises InputError for a malformed time in the pod's status.
     """
     options = options or UpdaterOptions()
     try:
@@ -511,7 +520,7 @@ def _is_due(pod: Pod, priority: PodPriority, now: int, options: UpdaterOptions) 
     """Check whether a pod with this priority needs an update at ``now`` (nanoseconds).
 
     After a quick OOM kill: if any request would change. Outside of the recommended range: yes. Otherwise: if the pod is
-    old enough, and the difference reaches the threshold. Raises ValueError for a malformed start time.
+    old enough, and the difference reaches the threshold. Raises InputError for a malformed start time.
     """
     if priority.quick_oom:
         return priority.resource_diff != 0
@@ -520,7 +529,7 @@ def _is_due(pod: Pod, priority: PodPriority, now: int, options: UpdaterOptions) 
     if pod.status.start_time is None:
         return False
     lifetime = duration(options.in_recommendation_bounds_eviction_lifetime_threshold)
-    if now < from_text(pod.status.start_time) + lifetime:
+    if now < moment_in(pod, pod.status.start_time, "status.startTime") + lifetime:
         return False
     return priority.resource_diff >= options.pod_update_threshold
 
@@ -540,7 +549,7 @@ def explain_not_due(
         return "Infeasible", "its node had no room for the recommendation, and the new one is not lower"
     started = priority.pod.status.start_time
     lifetime = duration(options.in_recommendation_bounds_eviction_lifetime_threshold)
-    if started is None or now < from_text(started) + lifetime:
+    if started is None or now < moment_in(priority.pod, started, "status.startTime") + lifetime:
         text = f"requests are within the recommended range, and the pod is younger than {format_duration(lifetime)}"
         return "Lifetime", text
     text = "requests are within the recommended range, and the target differs by "

@@ -411,10 +411,8 @@ class AwsClient:
 
         Raises AwsError for every failure; as AwsCredentialsError if the credentials are missing, wrong or expired.
         """
-        client = self._service(service)
-        method = getattr(client, _METHODS[operation])
         try:
-            return method(**parameters)
+            return getattr(self._service(service), _METHODS[operation])(**parameters)
         except self._response_error as error:
             details = error.response.get("Error", {})
             code, text = str(details.get("Code", "")), str(details.get("Message") or error)

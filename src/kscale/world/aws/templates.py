@@ -118,7 +118,10 @@ def resources_from_tags(tags: Tags) -> ResourceList:
 
 
 def taints_from_tags(tags: Tags) -> list[Taint]:
-    """Return the taints of new nodes from taint tags, whose values are ``VALUE:EFFECT``. Other values are ignored."""
+    """Return the taints of new nodes from taint tags, whose values are ``VALUE:EFFECT``. Other values are ignored.
+
+    The value ends at the first colon, and the effect is all that follows.
+    """
     taints = []
     for key, value in tags.items():
         parts = key.split(TAINT_TAG)

@@ -392,7 +392,8 @@ def load_access(path: str = "", *, context: str = "", environ: Mapping[str, str]
 def in_cluster(environ: Mapping[str, str] | None = None, account: Path | None = None) -> Access | None:
     """Return the access of a pod's service account, or None outside a pod or without a service account.
 
-    ``environ`` defaults to ``os.environ``, ``account`` to the standard directory of the service account.
+    ``environ`` defaults to ``os.environ``, ``account`` to the standard directory of the service account. Raises
+    InputError if the file of the namespace cannot be read.
     """
     environ = os.environ if environ is None else environ
     account = SERVICE_ACCOUNT if account is None else account
@@ -402,7 +403,12 @@ def in_cluster(environ: Mapping[str, str] | None = None, account: Path | None = 
         return None
     namespace = environ.get("POD_NAMESPACE", "")
     if not namespace and (account / "namespace").is_file():
-        namespace = read_file(account / "namespace").decode().strip()
+        try:
+            namespace = read_file(account / "namespace").decode().strip()
+        except OSError as error:
+            raise InputError(Problem(error.strerror or str(error), str(account / "namespace"))) from None
+        except UnicodeDecodeError as error:
+            raise InputError(Problem(f"not UTF-8: {error}", str(account / "namespace"))) from None
     return Access(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
         ca=Pem(path=str(authority)) if authority.is_file() else Pem(),
@@ -510,7 +516,11 @@ def _cluster_problems(cluster: Entry) -> Iterator[Problem]:
         yield cluster.problem("no server found", "server")
     proxy = data.get("proxy-url") or ""
     if proxy:
-        scheme = urlsplit(proxy).scheme
+        try:
+            scheme = urlsplit(proxy).scheme
+        except ValueError as error:
+            yield cluster.problem(f"parse error: {error}", "proxy-url")
+            scheme = "http"
         if scheme == "socks5":
             yield cluster.problem("SOCKS proxies are not supported: http or https is expected", "proxy-url")
         elif scheme not in ("http", "https"):

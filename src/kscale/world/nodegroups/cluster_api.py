@@ -251,8 +251,10 @@ class MachineGroupsCloud(Provider):
         """Mark the machines of nodes for deletion, and reduce the number of replicas by one for each.
 
         Machines that are being deleted already are left alone. For a node of a pool without machines only the number is
-        reduced. If it cannot be reduced, the mark is removed. Raises ProviderError if the size is at the minimum or
-        would be below it, for a node of another group, if a read or write fails, or if ``force`` is set.
+        reduced. If it cannot be reduced, this machine's mark is removed; machines before it stay marked.
+
+        Raises ProviderError if the size is at the minimum or would be below it, for a node of another group, if a read
+        or write fails, or if ``force`` is set.
         """
         if force:
             raise ProviderError(NOT_IMPLEMENTED)
@@ -343,7 +345,9 @@ class MachineGroupsCloud(Provider):
 
 
 def _instance(machine: Machine, ids: dict[str, str]) -> tuple[str, InstanceStatus | None]:
-    """Return (instance ID, status) of a machine; the status is None if it is running.
+    """Return (instance ID, status) of a machine.
+
+    The status is None if it is running, or has failed with a node.
 
     A machine without a provider ID has the provider ID of its node (empty if that has none). If it has failed or has no
     node, it has an ID that describes its state. ``ids``: provider IDs by node name.

@@ -113,7 +113,7 @@ def read_kwok_config(text: str) -> KwokConfig:
         templates=templates,
         taint=not nodes.get("skipTaint", False),
         gpu_label="" if gpu is None else str(gpu["gpuLabelKey"]),
-        gpu_types=() if gpu is None else tuple(map(str, gpu["availableGPUTypes"])),
+        gpu_types=() if gpu is None else tuple(map(str, _section(gpu, "availableGPUTypes"))),
     )
 
 

@@ -13,12 +13,13 @@ from typing import ClassVar, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from kscale.effects import Moment, VirtualTime, from_text
+from kscale.effects import Moment, VirtualTime
 from kscale.imports import lazy_pattern
 from kscale.objects.api.apps import Deployment, DeploymentSpec, DeploymentStatus, ReplicaSet, ReplicaSetStatus
 from kscale.objects.api.core import Pod, PodSpec, PodTemplateSpec, ReplicationController, ReplicationControllerStatus
-from kscale.objects.conditions import find
+from kscale.objects.conditions import changed_at, find
 from kscale.objects.pod_owners import controller_of
+from kscale.objects.times import moment_in
 from kscale.objects.validation import share_of
 from kscale.objects.workloads import pod_count, replica_set_of
 from kscale.world.simulated.api_server import ApiObjects, Changes, one_by_one
@@ -197,7 +198,7 @@ def in_order_of_deletion(pods: Iterable[Pod], now: Moment) -> list[Pod]:
     def rank(pod: Pod) -> tuple[object, ...]:
         ready = find(pod.status.conditions, "Ready")
         is_ready = ready is not None and ready.status == "True"
-        since = from_text(ready.last_transition_time) if ready is not None and is_ready else now
+        since = changed_at(pod, ready) if ready is not None and is_ready else now
         return (
             bool(pod.spec.node_name),
             _PHASES.get(pod.status.phase, 2),
@@ -206,7 +207,7 @@ def in_order_of_deletion(pods: Iterable[Pod], now: Moment) -> list[Pod]:
             -on_node[pod.spec.node_name] if pod.spec.node_name else 0,
             _magnitude(now - since),
             -sum(container.restart_count for container in pod.status.container_statuses),
-            _magnitude(now - from_text(pod.metadata.creation_timestamp)),
+            _magnitude(now - moment_in(pod, pod.metadata.creation_timestamp, "metadata.creationTimestamp")),
             pod.metadata.uid,
         )
 

@@ -42,7 +42,7 @@ from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.kinds import BUILT_IN
 from kscale.objects.nodegroup import ProviderError
 from kscale.objects.scale import ScaleError, scale_of
-from kscale.objects.selectors import parse_selector
+from kscale.objects.selectors import SelectorError, parse_selector
 from kscale.world.protocols import Ranker, ask_cloud, nodes_named
 from kscale.world.simulated.api_server import ApiObjects, PatchError, RefusedError, json_patch, merge, strategic
 from kscale.world.simulated.cloud import SimulatedCloud
@@ -161,7 +161,8 @@ class SimulatedPerformer(msgspec.Struct, eq=False):
     def _list(self, action: List) -> list[KubeObject]:
         """Return the objects that a List selects. If it names nodes, these are active pods of the nodes.
 
-        Objects of a watched kind are as drivers see them, others are current.
+        Objects of a watched kind are as drivers see them, others are current. Raises RefusedError for an invalid
+        selector.
         """
         candidates: Sequence[KubeObject]
         if action.nodes is not None:
@@ -170,7 +171,10 @@ class SimulatedPerformer(msgspec.Struct, eq=False):
             candidates = list(self._view.get_all(action.kind).values())
         else:
             candidates = list(self._api.get_all(action.kind).values())
-        selector = parse_selector(action.selector) if action.selector else None
+        try:
+            selector = parse_selector(action.selector) if action.selector else None
+        except SelectorError as error:
+            raise RefusedError(str(error), 400, "BadRequest") from None
         return [
             candidate
             for candidate in candidates

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from kscale.effects import SECOND, Moment, VirtualTime, from_text
-from kscale.errors import InputError
+from kscale.effects import SECOND, Moment, VirtualTime
+from kscale.errors import InputError, Problem
 from kscale.objects.api.apps import (
     DaemonSet,
     DaemonSetStatus,
@@ -45,7 +45,8 @@ from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.kinds import BUILT_IN, BUILT_IN_MAPPER, RESTMapper
 from kscale.objects.pod_owners import controller_of
 from kscale.objects.scale import ScaleError, ScalePaths, scale_of, with_replicas
-from kscale.objects.selectors import compile_selector
+from kscale.objects.selectors import SelectorError, compile_selector
+from kscale.objects.times import moment_in
 from kscale.objects.workloads import claims_of, daemonset_pod, pod_count, pods_of, revision_of, should_run
 from kscale.world.simulated.api_server import ApiObjects, Changes, RefusedError, one_by_one
 from kscale.world.simulated.controllers import CONTROLLERS, Controller, OwnedPods, PodMaker
@@ -442,7 +443,7 @@ class Jobs(Controller):
         limit, uid = job.spec.active_deadline_seconds, job.metadata.uid
         if limit is None or job.spec.suspend or status.start_time is None:
             return
-        due = from_text(status.start_time) + limit * SECOND
+        due = moment_in(job, status.start_time, "status.startTime") + limit * SECOND
         if self._deadlines.get(uid) != due:
             self._deadlines[uid] = due
             self._schedule_sync(job.key, due - self._time.now)
@@ -460,7 +461,8 @@ class Jobs(Controller):
             return self._build_failed_condition("BackoffLimitExceeded", "Job has reached the specified backoff limit")
         limit = spec.active_deadline_seconds
         since = None if limit is None or spec.suspend else status.start_time
-        if limit is not None and since is not None and self._time.now - from_text(since) >= limit * SECOND:
+        started = None if since is None else moment_in(job, since, "status.startTime")
+        if limit is not None and started is not None and self._time.now - started >= limit * SECOND:
             return self._build_failed_condition("DeadlineExceeded", "Job was active longer than specified deadline")
         now_text = self._api.now_text
         return Condition(type="Complete", status="True", last_transition_time=now_text) if enough else None
@@ -616,7 +618,8 @@ def _replica_set(custom_object: CustomObject, replicas: int) -> ReplicaSet:
     """Return the ReplicaSet for an object's pods. Raises InputError for an invalid template or selector."""
     metadata = custom_object.metadata
     template = custom_object.spec["template"]
-    labels = (template.get("metadata") or {}).get("labels") or {}
+    own_metadata = template.get("metadata")
+    labels = (own_metadata.get("labels") or {}) if isinstance(own_metadata, dict) else {}
     selector = custom_object.spec.get("selector")
     if not isinstance(selector, dict):
         selector = {"matchLabels": labels}
@@ -638,5 +641,8 @@ def _replica_set(custom_object: CustomObject, replicas: int) -> ReplicaSet:
         uid=metadata.uid,
         controller=True,
     )
-    compile_selector(from_dict(selector, LabelSelector))
+    try:
+        compile_selector(from_dict(selector, LabelSelector))
+    except SelectorError as error:
+        raise InputError(Problem(str(error), field="spec.selector")) from None
     return replace(replica_set, metadata=replace(replica_set.metadata, owner_references=[owner]))
