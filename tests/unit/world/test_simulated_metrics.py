@@ -71,6 +71,32 @@ def test_signal_means_do_not_depend_on_earlier_queries(
         assert signal.mean(begin * half, (begin + width) * half) == expected
 
 
+@pytest.mark.parametrize("count", [0, 3, 1 << 19])  # from 2^19 signals on, their number exceeded 64 bits
+def test_usage_of_any_number_of_workloads(count: int) -> None:
+    time = VirtualTime(lambda _, now: Outcome(at=now), now=T0)
+    load = Load(time, OwnedPods(ApiObjects(time)), window=0)
+    usage = Usage(signal=Signal([T0, T0 + 60 * SECOND], [2000, 4000], repeat=90 * SECOND), per_pod=True)
+    load.usage = {("Deployment", "shop", str(i)): {"cpu": usage} for i in range(count + 1)}
+    wanted = [(75, 4000), (-1, 2000), (0, 2000), (30, 2000), (90, 2000), (10**8, 2000), (10**8 + 65, 4000)]
+    for second, value in wanted if count < 100 else wanted[:1]:
+        at = T0 + second * SECOND
+        used = load.used_by_all(at, at + SECOND)
+        assert used == {key: {"cpu": value} for key in load.usage}
+        assert load.steady_until(at) == usage.signal.flat_until(at)
+
+
+def test_usage_of_workloads_in_another_order() -> None:
+    """Here ``b`` has two pods, and ``a`` four."""
+    world = world_of(deployment("a", replicas=4), deployment("b", replicas=2), size=4)
+    run(world, 60)
+    usage = {"cpu": Usage(signal=Signal.constant(8000), per_pod=False)}
+    a, b = ("Deployment", "shop", "a"), ("Deployment", "shop", "b")
+    for keys in ((a, b), (b, a)):
+        world.load.usage = dict.fromkeys(keys, usage)
+        used = world.load.used_by_all(world.time.now, world.time.now + SECOND)
+        assert [*used.items()] == [(key, {"cpu": 2000 if key == a else 4000}) for key in keys]
+
+
 def test_zero_length_scrape_at_a_step_sees_the_new_value() -> None:
     pipeline = Pipeline(scrape=15 * SECOND, window=0, lag=0)
     world = world_of(deployment(replicas=1), options=WorldOptions(pipeline=pipeline))

@@ -85,7 +85,7 @@ def load_vpas_steps(
     changed = []
     version, targets = controllers.version, state.targets
     same_controllers = version is not None and version == state.controllers_version
-    state.controllers_version = version
+    state.controllers_version = None  # until all VPAs are loaded: a round may end at a request
     for item in vpas:
         previous = state.vpas.get(key := (item.metadata.namespace, item.metadata.name))
         if same_controllers and previous is not None and previous.is_loaded_from(item) and key in targets:
@@ -98,6 +98,7 @@ def load_vpas_steps(
             observed.append(key)
             continue
         if selector is None:
+            targets.pop(key, None)  # the cached target is outdated, also if the new one is not cached
             selector, problem = yield from _resolve_selector_steps(item, controllers, progress)
             if not problem:
                 _cache_selector(state, item, controllers, selector)
@@ -113,7 +114,7 @@ def load_vpas_steps(
             changed.append(vpa)
     for key in sorted(set(state.vpas).difference(observed)):
         state.delete_vpa(key)
-    state.observed = observed
+    state.observed, state.controllers_version = observed, version
     return changed
 
 

@@ -267,10 +267,6 @@ def serving_since(pod: Pod) -> str | None:
 _STEP: Final = SECOND
 
 
-_LONGEST: Final = 1 << 44
-"""Milliseconds; longer than any time between two moments."""
-
-
 class _UsageColumns:
     """All signals of ``usage`` as columns, which are read together.
 
@@ -287,8 +283,12 @@ class _UsageColumns:
         self._per_pod = np.array([entry.per_pod for entry in entries], np.bool_)
         self._starts = np.array([signal.begin for signal in signals], np.int64)
         self._repeat = np.array([signal.repeat for signal in signals], np.int64)
-        self._place = np.arange(len(signals)) * _LONGEST  # of each signal in the joined steps
-        steps = [np.empty(0, np.int64), *(np.array(each.times) + at * _LONGEST for at, each in enumerate(signals))]
+        self._longest = 1 + max((signal.times[-1] for signal in signals), default=0)  # after all steps of a signal
+        self._place = np.arange(len(signals)) * (self._longest + 2)  # of each signal in the joined steps
+        steps = [
+            np.empty(0, np.int64),
+            *(np.array(each.times) + at for each, at in zip(signals, self._place, strict=True)),
+        ]
         self._steps = np.concatenate(steps)
         self._step_values = np.array([value for signal in signals for value in signal.values], np.int64)
         self._ends = np.cumsum([len(signal.times) for signal in signals], dtype=np.int64)
@@ -300,7 +300,7 @@ class _UsageColumns:
         """Read all signals at a moment."""
         place = (begin - self._starts) // _MILLISECOND
         rounds = np.where((self._repeat > 0) & (place >= 0), place // np.maximum(self._repeat, 1), 0)
-        within = np.maximum(place - rounds * self._repeat, -1)
+        within = (place - rounds * self._repeat).clip(-1, self._longest)
         step = np.searchsorted(self._steps, self._place + within, side="right")
         self.values = self._step_values[np.maximum(step - 1, self._begins)]
         ends = step == self._ends
@@ -378,7 +378,7 @@ class Load:
     def used_by_all(self, begin: Moment, end: Moment) -> dict[Key, dict[str, int]]:
         """Return the usage in milli (:meth:`get_usage`) of each workload by name of the resource or metric."""
         columns = self._columns
-        if columns is None or columns.usage != self.usage:
+        if columns is None or columns.usage != self.usage or [*columns.usage] != [*self.usage]:
             columns = self._columns = _UsageColumns(self.usage)
         result = columns.read(begin, end, [*map(self.pods.count_ready, self.usage)])
         for key in self.queues:
