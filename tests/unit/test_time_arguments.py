@@ -42,6 +42,7 @@ OUTSIDE: Final = {
     "choose_nodes_to_delete": "called by a loop with its own time",
     "filter_out_delayed": "called by a loop with its own time",
     "filter_out_young_pods": "called by a loop with its own time",
+    "find_old_pods": "called by a loop with its own time",
     "filter_valid_scale_up_groups": "called by a scale-up with the time of the loop",
     "find_not_ready_reason": "called by a scale-up with the time of the loop",
     "should_scale_up": "called by a loop with its own time",

@@ -170,7 +170,8 @@ class NotifyingStores(Stores, Protocol):
     def subscribe(self, call: Callable[[Change | None], None]) -> Callable[[], None]:
         """Call ``call`` after each change of a typed kind, and return a function that ends this.
 
-        ``call`` is also called with None whenever ``settled`` may have become true.
+        ``call`` is also called with None after the last of the changes that become visible together, and whenever
+        ``settled`` may have become true. Drivers in virtual time plan only then.
         """
         ...
 
