@@ -379,7 +379,10 @@ class Scope(msgspec.Struct, eq=False):
         self._children.discard(child)
 
     def is_over(self, time: Callable[[], float]) -> bool:
-        """Check whether the scope is over, in any thread; ``time`` is the loop's clock."""
+        """Check whether the scope was cancelled or its deadline has passed.
+
+        May be called in any thread. ``time`` returns the current time of the event loop's clock in seconds.
+        """
         return self._error is not None or (self.deadline is not None and time() >= self.deadline)
 
     @property

@@ -410,7 +410,8 @@ def _percentage(configuration: Mapping[str, Any], profile: Mapping[str, Any]) ->
 def _weights(plugins: Mapping[str, Any]) -> dict[str, int]:
     """Return the weight of each Score plug-in that is enabled, in the scorer's order.
 
-    Raises InputError as :func:`plugin_set` does.
+    Raises InputError, as :func:`plugin_set`, for a field of a wrong type, a bad weight, and an enabled plug-in that is
+    unknown or repeated.
     """
     multi_point, _ = plugin_set(plugins.get("multiPoint"), "profiles[0].plugins.multiPoint")
     everywhere = {

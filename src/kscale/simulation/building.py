@@ -533,7 +533,10 @@ class _Builder:
         return [self._admit(item) for item in complete_objects(initial, later)]
 
     def _is_custom(self, item: KubeObject) -> bool:
-        """Check whether :meth:`_custom` reads this object. If so, count it as skipped by the other objects' reader."""
+        """Check whether an object is a custom workload, which :meth:`_custom` reads later.
+
+        If so, the report counts it among the skipped objects of its kind.
+        """
         if not isinstance(item, CustomWorkload):
             return False
         self._report.skipped[custom_kind_key(group_of(item.api_version), item.kind)] += 1

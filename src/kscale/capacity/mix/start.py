@@ -397,7 +397,11 @@ class _Claims:
         self._seen[shape] = len(self.claims)
 
     def _can_hold(self, claim: _Claim, shape: int) -> bool:
-        """Check whether a bin takes an item of another shape than its last one; prepares the bin for that shape."""
+        """Check whether the bin ``claim`` takes an item of another shape than its last one.
+
+        Unless a resource is short at once, the bin's options, free amounts and number of further items are computed for
+        the new shape, also if it takes no item.
+        """
         if any(size > free for size, free in zip(self._demand[shape], claim.room, strict=True)):
             return False
         self._turn_to(claim, shape)

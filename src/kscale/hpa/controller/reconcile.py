@@ -559,7 +559,11 @@ class ReconcileMachine:
             context.set("ScaledToZero", False, "NotScaledToZero", CONDITION_MESSAGES["NotScaledToZero"])
 
     def build_result(self, error: str = "", *, stale: bool = False) -> ReconcileResult:
-        """Return the result. ``error``: what upstream's sync returns."""
+        """Return the result of the reconcile so far.
+
+        ``error``: message of the error that upstream's sync returns, empty without one. ``stale``: whether nothing was
+        done, because the object is older than this controller's last write; only copied into the result.
+        """
         context = self.context
         return ReconcileResult(
             namespace=context.hpa.metadata.namespace,

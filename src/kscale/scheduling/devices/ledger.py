@@ -162,7 +162,10 @@ class Needs:
         self._numbers: dict[object, int] = {}
 
     def _claim_keys(self, pod: PodClass) -> Iterator[ClaimKey]:
-        """Yield the keys of a pod's claims, and add new claims to ``observed``; none if a claim cannot be used."""
+        """Yield the keys of a pod's claims, and add new claims to ``observed``.
+
+        If a claim cannot be used, nothing is yielded and ``observed`` is left as it is.
+        """
         try:
             claims = self._claims.list_pod_claims(pod) if pod.claims else []
         except ClaimError:  # its PreFilter fails
