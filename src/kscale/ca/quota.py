@@ -231,7 +231,8 @@ class QuotaTracker:
     ) -> QuotaTracker:
         """Create a tracker of the resources that may still be added: limit minus usage, at least 0.
 
-        Raises :class:`AutoscalerError` if the group or the GPUs of a counted node are unknown.
+        Raises :class:`AutoscalerError` if the provider cannot say which group a counted node belongs to, or if the
+        node's GPUs are unknown.
         """
         return cls._make(quotas, nodes, groups, gpu_label, lambda limit, usage: limit - usage)
 

@@ -172,15 +172,16 @@ def _fill_missing(requests_of: _RequestsOf, missing: Mapping[str, Quantity]) -> 
 
 
 def demand(pod: Pod, missing: Mapping[str, Quantity] = _NONE, *, pod_level: bool = True) -> ResourceList:
-    """Return the requests of a pending pod. Status and limits are ignored, and zero requests are included.
+    """Return the requests of a pending pod, with its overhead. Status and limits are ignored, zero requests included.
 
     Parameters
     ----------
     pod : Pod
     missing : mapping of str to Quantity
-        Default requests of containers without a request.
+        Default request of a container for each resource that it does not request.
     pod_level : bool
-        Whether pod-level requests replace those of the containers.
+        Whether pod-level requests replace those of the containers for the resources that a pod may request as a whole:
+        CPU, memory and huge pages.
     """
     spec = pod.spec
     total = container_requests(spec, _fill_missing(_get_spec_requests, missing) if missing else _get_spec_requests)

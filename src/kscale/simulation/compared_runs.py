@@ -197,7 +197,11 @@ def _accepts_value(controller: str, profile: str, flag: str, value: _Value) -> b
 
 
 def _build_autoscaling_options(profile: str, flags: Mapping[str, _Value]) -> AutoscalingOptions:
-    """Build the Cluster Autoscaler's options from flags. Raises InputError if it refuses them."""
+    """Build the Cluster Autoscaler's options from the flags of a scenario, without those that are no options of its.
+
+    Raises InputError for an unknown or unsupported flag and for a value that cannot be read. Values that upstream
+    refuses at its start are not checked.
+    """
     texts = [
         f"{name}={str(entry).lower() if isinstance(entry, bool) else entry}"
         for name, value in flags.items()

@@ -105,8 +105,8 @@ def resolve_target_selector_steps(
 def find_topmost_controller(key: ControllerKey | None, controllers: Controllers) -> ControllerKey | None:
     """Follow the owners of a controller; return the last one that is well known or scalable.
 
-    None if ``key`` is None or there is no such controller. Raises :class:`TargetError` if an owner cannot be resolved
-    or owns itself, and :class:`~kscale.vpa.controllers.ScaleNeededError` if a scale was not requested yet.
+    None if ``key`` is None or there is no such controller. Raises :class:`TargetError` if ``key`` or an owner cannot be
+    resolved, or for a cycle of owners, and :class:`~kscale.vpa.controllers.ScaleNeededError` if a scale was not requested yet.
     """
     if key is None:
         return None

@@ -546,7 +546,8 @@ def check_drainability(
     Returns
     -------
     PodsToMove
-        What happens to each pod, and the blocking pod if there is one.
+        The pods to move, by what happens to them, up to the first pod that blocks the drain, and that pod. Pods that a
+        drain skips are in no list.
 
     Raises
     ------

@@ -163,8 +163,9 @@ def _running(containers: list[Container], at: str, ready: bool) -> list[Containe
 
 
 def with_ready(pod: Pod, at: str, shared: SharedParts) -> Pod:
-    """Return the pod with ready containers and the condition Ready.
+    """Return a started pod with ready containers and the condition Ready.
 
+    Only existing container statuses and the conditions Ready and ContainersReady are changed.
     ``at``: current time in API format. ``shared``: cache of parts that pods share.
     """
     return replace(pod, status=shared.get_or_build(at, _build_ready_status, (pod.status,), at, shared))
