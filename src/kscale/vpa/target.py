@@ -106,7 +106,8 @@ def find_topmost_controller(key: ControllerKey | None, controllers: Controllers)
     """Follow the owners of a controller; return the last one that is well known or scalable.
 
     None if ``key`` is None or there is no such controller. Raises :class:`TargetError` if ``key`` or an owner cannot be
-    resolved, or for a cycle of owners, and :class:`~kscale.vpa.controllers.ScaleNeededError` if a scale was not requested yet.
+    resolved, or for a cycle of owners, and :class:`~kscale.vpa.controllers.ScaleNeededError` if a scale was not
+    requested yet.
     """
     if key is None:
         return None

@@ -97,9 +97,9 @@ def execute_scale_ups_steps(
 ) -> StepsOf[ExecutorAction, ExecutionResult]:
     """Resize the groups of a plan, and return which resizes succeeded and the cluster state afterwards.
 
-    Yields an :class:`~kscale.effects.IncreaseSize` for each line of the plan, and its events: all lines at the same time
-    with ``parallel_scale_up``, otherwise one after the other until the first error. Errors are in the result and are
-    not raised. With ``parallel_scale_up`` a plan that names a group twice is an error, and nothing is resized.
+    Yields an :class:`~kscale.effects.IncreaseSize` and the events for each line of the plan: for all lines at the same
+    time with ``parallel_scale_up``, otherwise one after the other until the first error. Errors are in the result and
+    are not raised. With ``parallel_scale_up`` a plan that names a group twice is an error, and nothing is resized.
     ``atomic``: resize each group atomically, or in the ordinary way if its provider cannot.
     ``known_templates``: groups that had a template when ``state`` was updated (None: all had); others never enter
     back-off. ``release_1_3``: emit the events of that release.

@@ -432,8 +432,9 @@ def _format_amounts(millicores: int | None, size: int | None) -> dict[str, str]:
 def build_vpa(advice: Sequence[ContainerAdvice], own: VerticalPodAutoscaler | None = None) -> dict[str, Any] | None:
     """Build a VerticalPodAutoscaler with the advice for one workload's containers in its status.
 
-    None if no entry has a target. ``advice``: at least one entry; those without a target are left out. ``own``: the workload's VPA in the cluster,
-    whose spec is kept, so that applying the object does not disable it. Without one the object has update mode Off.
+    None if no entry has a target. ``advice``: at least one entry; those without a target are left out. ``own``: the
+    workload's VPA in the cluster, whose spec is kept, so that applying the object does not disable it. Without one the
+    object has update mode Off.
     """
     first = advice[0]
     kind, _, name = first.workload.partition("/")
