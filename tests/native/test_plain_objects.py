@@ -194,6 +194,16 @@ def test_values_with_findings_are_not_plain(which: int, path: tuple[Any, ...], v
     assert _scan([text])[0][0] == -3
 
 
+@pytest.mark.parametrize("which", [1, 2, 3, 4])
+@pytest.mark.parametrize("spec", [None, {}, {"template": {}}, {"template": {"spec": {}}}])
+def test_workloads_without_containers_are_not_plain(which: int, spec: dict[str, Any] | None) -> None:
+    """A pod template that is absent has no containers, which is a warning."""
+    obj = {key: value for key, value in _OBJECTS[which].items() if key != "spec"}
+    text = json.dumps(obj if spec is None else {**obj, "spec": spec}).encode()
+    assert decode_plain_object(memoryview(text)) is None
+    assert _scan([text])[0][0] == -3
+
+
 @given(st.data())
 def test_plain_objects_need_no_check(data: st.DataObject) -> None:
     """What the kernel takes for plain is decoded as the slow way decodes it: objects with some other values."""

@@ -553,9 +553,20 @@ def plain_rule(type_: type[KubeObject], name: Any, namespace: Any) -> Any:
 def _plain_struct(struct: type[msgspec.Struct]) -> Any:
     """Return the rule of a struct for :func:`plain_rule`."""
     name, fields = struct.__name__, msgspec.structs.fields(struct)
-    needed = tuple(field.encode_name for field in fields if field.required or field.name in _NEEDED.get(name, ()))
+    always = _NEEDED.get(name, ())
+    needed = tuple(
+        field.encode_name for field in fields if field.required or field.name in always or _has_unusual_default(field)
+    )
     members = {field.encode_name: _plain_field(name, field) for field in fields}
     return "object", members, needed, name == "ResourceRequirements"
+
+
+def _has_unusual_default(field: msgspec.structs.FieldInfo) -> bool:
+    """Return whether a field that is absent is a struct without a field that its rule needs."""
+    default = field.default_factory
+    if not (isinstance(default, type) and issubclass(default, msgspec.Struct)):
+        return False
+    return bool(_plain_struct(default)[2])
 
 
 def _plain_field(struct: str, field: msgspec.structs.FieldInfo) -> Any:

@@ -143,6 +143,22 @@ def test_a_file_that_was_written_to_is_named(tmp_path: Path) -> None:
             read()
 
 
+@pytest.mark.parametrize("opened", [False, True])
+def test_a_buffer_that_is_written_to_changes_nothing(opened: bool) -> None:
+    data = bytearray(_text(_items()))
+
+    class Opened:
+        def read(self) -> bytearray:
+            return data
+
+    cluster = kscale.load(Opened() if opened else data)
+    snapshot = cluster.snapshot()
+    data[:] = bytes(len(data))
+    assert snapshot.informers.claims["team", "o5"].spec.volume_name == "v5"
+    assert len(cluster.objects["ReplicaSet"]) == 1000
+    assert next(iter(cluster.pods())).spec.containers[0].name == "c"
+
+
 def test_clusters_without_texts_decode_at_once(path: Path) -> None:
     assert not _count_undecoded(kscale.load(path, texts="pending"))
 

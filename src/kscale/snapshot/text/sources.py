@@ -275,7 +275,7 @@ def _read(source: Source, scan: Scan | None, depth: int = 0) -> Iterator[_Item]:
     elif isinstance(source, Mapping):
         yield from _from_data(dict(source), "", "")
     elif isinstance(source, (bytes, bytearray, memoryview)):
-        yield from _from_buffer(bytes(source) if isinstance(source, memoryview) else source, "<bytes>", False, scan)
+        yield from _from_buffer(bytes(source), "<bytes>", False, scan)  # pods are read later: it must not change
     elif isinstance(source, NamedText):
         yield from _from_buffer(source.data, source.name, False, scan)
     elif isinstance(source, (str, os.PathLike)):
@@ -312,7 +312,7 @@ def _from_open_file(source: Any, scan: Scan | None) -> Iterator[_Item]:
         data = data.encode("utf-8", "surrogatepass")
     if not isinstance(data, (bytes, bytearray)):
         raise InputError(f"{name}: read() returned {type(data).__name__}, not bytes or str")
-    yield from _from_buffer(data, name, False, scan)
+    yield from _from_buffer(bytes(data), name, False, scan)
 
 
 def _from_path(source: str | os.PathLike[str], scan: Scan | None) -> Iterator[_Item]:
