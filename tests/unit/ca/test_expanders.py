@@ -18,7 +18,14 @@ import kscale
 from builders import node, pod
 from kscale import ca
 from kscale.ca.expander.chain import NO_GRPC_CLIENT
-from kscale.ca.expander.price import PreferredNode, compute_node_unfitness, get_preferred_node
+from kscale.ca.expander.price import (
+    GroupPrices,
+    PreferredNode,
+    compute_node_unfitness,
+    filter_by_price,
+    get_preferred_node,
+)
+from kscale.ca.expander.types import ExpanderInput, Option
 from kscale.ca.go_math import tanh
 from kscale.effects import SECOND, ApiError, GetPrices, Prices, Ranking, RankOptions
 from kscale.errors import InputError
@@ -449,3 +456,12 @@ def test_tanh_is_the_nearest_number_or_one_beside_it(x: float) -> None:
     power = (2 * Decimal(x)).exp()
     exact = (power - 1) / (power + 1)
     assert abs(Decimal(tanh(x)) - exact) <= Decimal("1.5") * Decimal(math.ulp(tanh(x))) + Decimal("1e-26")
+
+
+def test_options_of_one_group_keep_their_own_calculations() -> None:
+    prices = GroupPrices(nodes={"n": 1.0}, per_core=0.1, per_gib=0.01)
+    inputs = ExpanderInput(nodes={"g": node("n", 4000, 1 << 30)}, prices=prices)
+    options = [Option(group="g", node_count=1, pods=[], debug=debug) for debug in ("first", "second")]
+    result = filter_by_price(options, inputs)
+    assert [option.debug.split()[0] for option in result.survivors] == ["first", "second"]
+    assert result.notes["g"] == result.survivors[1].debug
