@@ -8,7 +8,7 @@ from copy import copy
 from functools import cached_property
 from itertools import pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -616,29 +616,37 @@ class _AfterPlacement(_Computed):
             self._inputs = None
 
 
-class _Without:
-    """Cache of the last snapshot without some of its placed pods.
+class _Removal(NamedTuple):
+    """A snapshot without some of its placed pods.
 
-    ``last``: a function that returns the positions of these pods, and that snapshot. ``rule``: that of
-    :func:`without_placed_by`, None for other calls.
+    ``find_positions`` returns the positions of these pods. ``rule``: that of :func:`without_placed_by`, None for other
+    calls.
     """
 
-    __slots__ = ("last", "rule")
+    find_positions: Callable[[], NDArray[np.int64]]
+    result: Snapshot
+    rule: Hashable = None
+
+
+class _Without:
+    """Cache of the last snapshot without some of its placed pods. Threads replace ``last``, and do not modify it."""
+
+    __slots__ = ("last",)
 
     def __init__(self) -> None:
-        self.last: tuple[Callable[[], NDArray[np.int64]], Snapshot] | None = None
-        self.rule: Hashable = None
+        self.last: _Removal | None = None
 
-    def remove_pods(self, snapshot: Snapshot, removed: NDArray[np.int64]) -> Snapshot:
+    def remove_pods(self, snapshot: Snapshot, removed: NDArray[np.int64], rule: Hashable = None) -> Snapshot:
         """Return the snapshot without the placed pods at these positions. The last result is cached."""
         last = self.last
-        if last is None or not np.array_equal(last[0](), removed):
+        if last is None or not np.array_equal(last.find_positions(), removed):
             keep = np.ones(len(snapshot.placed_node), dtype=np.bool_)
             keep[removed] = False
             positions = removed.copy()
-            last = self.last = (lambda: positions), snapshot.keeping(keep)
-            self.rule = None
-        return last[1]
+            last = self.last = _Removal(lambda: positions, snapshot.keeping(keep), rule)
+        elif rule is not None and last.rule != rule:
+            last = self.last = last._replace(rule=rule)
+        return last.result
 
 
 def without_placed_by(snapshot: Snapshot, rule: Hashable, find: Callable[[Snapshot], NDArray[np.int64]]) -> Snapshot:
@@ -647,14 +655,12 @@ def without_placed_by(snapshot: Snapshot, rule: Hashable, find: Callable[[Snapsh
     ``rule`` stands for ``find``: the result of the last call is returned again, without a call of ``find``, if it was
     for an equal rule. After a loss of nodes (:func:`without_lost_nodes`) that is known from the snapshot before.
     """
-    known = snapshot.memo.get(_Without, _Without)
-    if known.last is None or known.rule != rule:
-        result = snapshot.without_placed(find(snapshot))
-        if result is snapshot:
-            return result
-        known.rule = rule
-    assert known.last is not None  # set by without_placed
-    return known.last[1]
+    cache = snapshot.memo.get(_Without, _Without)
+    last = cache.last
+    if last is not None and last.rule == rule:
+        return last.result
+    removed = find(snapshot)
+    return cache.remove_pods(snapshot, removed, rule) if len(removed) else snapshot
 
 
 def count_states(state: NDArray[np.int8], placed: int) -> dict[str, int]:
@@ -698,20 +704,19 @@ def without_lost_nodes(snapshot: Snapshot, names: Collection[str], table: PodTab
     def compute() -> Snapshot:
         return _select_nodes(snapshot, stays, is_kept, columns, table, pending, counts)
 
-    known = snapshot.memo.get(_Without, _Without)
-    if known.last is None:
+    last = snapshot.memo.get(_Without, _Without).last
+    if last is None:
         return compute()
     # Decisions on the result leave out the same pods, if they exist, and read only the snapshot without these.
-    result, (positions, fewer) = _AfterLosses(snapshot, columns, table, compute), known.last
+    result, fewer = _AfterLosses(snapshot, columns, table, compute), last.result
     result.memo.get(BeforeLosses, lambda: BeforeLosses(snapshot, stays))
 
     def find_positions() -> NDArray[np.int64]:
-        removed = positions()
+        removed = last.find_positions()
         return (np.cumsum(is_kept) - 1)[removed[is_kept[removed]]]
 
     others = _select_nodes(fewer, stays, stays.take(fewer.placed_node), columns, table, pending, counts)
-    cache = result.memo.get(_Without, _Without)
-    cache.last, cache.rule = (find_positions, others), known.rule
+    result.memo.get(_Without, _Without).last = _Removal(find_positions, others, last.rule)
     return result
 
 

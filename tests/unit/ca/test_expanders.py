@@ -18,7 +18,14 @@ import kscale
 from builders import node, pod
 from kscale import ca
 from kscale.ca.expander.chain import NO_GRPC_CLIENT
-from kscale.ca.expander.price import PreferredNode, build_group_prices, compute_node_unfitness, get_preferred_node
+from kscale.ca.expander.price import (
+    GroupPrices,
+    PreferredNode,
+    compute_node_unfitness,
+    filter_by_price,
+    get_preferred_node,
+)
+from kscale.ca.expander.types import ExpanderInput, Option
 from kscale.ca.go_math import tanh
 from kscale.effects import SECOND, ApiError, GetPrices, Prices, Ranking, RankOptions
 from kscale.errors import InputError
@@ -463,3 +470,12 @@ def test_a_free_core_makes_a_gib_free_too() -> None:
         build_group_prices([], {}, ca.ExpanderInput(price_per_core_hour=0.0))
     assert build_group_prices([], {}, ca.ExpanderInput(price_per_core_hour=0.0, price_per_gib_hour=1.0)).per_gib == 1
     assert build_group_prices([], {}, ca.ExpanderInput(price_per_gib_hour=0.0)).per_core == 1
+
+
+def test_options_of_one_group_keep_their_own_calculations() -> None:
+    prices = GroupPrices(nodes={"n": 1.0}, per_core=0.1, per_gib=0.01)
+    inputs = ExpanderInput(nodes={"g": node("n", 4000, 1 << 30)}, prices=prices)
+    options = [Option(group="g", node_count=1, pods=[], debug=debug) for debug in ("first", "second")]
+    result = filter_by_price(options, inputs)
+    assert [option.debug.split()[0] for option in result.survivors] == ["first", "second"]
+    assert result.notes["g"] == result.survivors[1].debug

@@ -69,3 +69,29 @@ def test_added_and_removed_nodes_resolve_groups_again() -> None:
     assert (before["a"].nodes, result["a"].nodes) == ([], ["n4"])
     created.remove("Node", "n4")
     assert resolve_groups(created.snapshot(), described)["a"].nodes == []
+
+
+def test_a_group_may_have_a_tuple_in_place_of_a_list() -> None:
+    described = NodeGroup(id="named", max_size=9)
+    described.nodes = ("n0",)  # type: ignore[assignment]  # an assignment is not checked
+    (group,) = resolve_groups(kscale.Cluster([node("n0", 1000, 1)]).snapshot(), [described])
+    assert list(group.nodes) == ["n0"]
+
+
+def test_a_modified_group_is_checked_again() -> None:
+    created = kscale.Cluster([node("n0", 1000, 1)])
+    described = NodeGroup(id="named", max_size=9, nodes=["n0"])
+    resolve_groups(created.snapshot(), [described])
+    described.price = "cheap"  # type: ignore[assignment]  # an assignment is not checked
+    with pytest.raises(kscale.InputError, match=r"NodeGroup.price is 'cheap'"):
+        resolve_groups(created.snapshot(), [described])
+
+
+def test_resolved_groups_share_no_container_with_the_description() -> None:
+    """A result is cached for equal descriptions, so that the caller's changes must not show in it."""
+    created = kscale.Cluster([node("n0", 1000, 1)])
+    described = NodeGroup(id="named", max_size=9, nodes=["n0"])
+    resolve_groups(created.snapshot(), [described])
+    described.gone_instances.append("gone")
+    (group,) = resolve_groups(created.snapshot(), [NodeGroup(id="named", max_size=9, nodes=["n0"])])
+    assert group.gone_instances == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import tracemalloc
 import weakref
 from collections import Counter
@@ -765,3 +766,27 @@ def test_nodes_left_after_a_loss_belong_to_the_groups_that_they_match() -> None:
             edit = scenarios_from([{"name": "x", "edits": [{"lose": {"node": names, "rebuy": rebuy}}]}])[0].edits[0]
             changed = apply_edit(world, edit, Path(), Question.SCALE_UP)
             assert changed.existing == Nodes.of(changed)
+
+
+def test_a_node_is_lost_in_a_cluster_without_bound_pods() -> None:
+    cluster = kscale.Cluster([node("n1", "a"), node("n2", "a"), pod("p", "1")])
+    group = {"id": "small", "max": 9, "nodeSelector": {"pool": "small"}, "price": 1.0}
+    scenarios = scenarios_from([{"name": "lost", "edits": [{"lose": {"node": ["n1"]}}]}])
+    report = whatif(Base(cluster, groups_from([group]), NOW), scenarios)
+    assert report.scenarios[0].nodes == 1
+
+
+def test_a_plan_by_price_can_be_pickled() -> None:
+    group = {"id": "small", "max": 9, "nodeSelector": {"pool": "small"}, "price": 1.0}
+    cluster = kscale.Cluster([node("n1", "a"), *(pod(f"p{i}", "2") for i in range(6))])
+    options = AutoscalingOptions(expander="price")
+    plan = kscale.scale_up(cluster, groups_from([group]), now=NOW, options=options)
+    assert plan.new_node_count == 2
+    assert pickle.loads(pickle.dumps(plan)).to_dict()["options"] == plan.to_dict()["options"]
+
+
+def test_an_estimate_can_be_pickled_after_a_sum_by_a_function() -> None:
+    cluster = kscale.Cluster([pod(f"p{i}", "2") for i in range(6)])
+    result = kscale.estimate(cluster, template=node("n", "a"))
+    assert result.sum_by_class(lambda occupied: occupied["cpu"]) == 12_000
+    assert pickle.loads(pickle.dumps(result)).node_count == result.node_count == 3

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import builders
 import kscale
 from kscale.objects.api.core import TopologySpreadConstraint
 from kscale.objects.decode import from_dict
@@ -228,3 +229,16 @@ def test_volume_limits_after_a_loss_of_nodes_are_those_of_the_nodes_left() -> No
             assert limits.column(name).tolist() == fresh.column(name).tolist()
     assert fresh.column("x").tolist() == [-1]
     assert fresh.migrated.tolist() == [0]
+
+
+def test_a_modified_template_is_read_again() -> None:
+    """Callers own their templates: what was prepared of one is not reused after it was modified in place."""
+    snapshot = kscale.load([builders.pod(f"p{i}", 1000, 1) for i in range(8)]).snapshot()
+    template = kscale.NodeTemplate(node=builders.node("t", 4000, 1 << 40))
+    room = template.node.status.allocatable
+    assert room is not None
+    assert kscale.estimate(snapshot, template=template).node_count == 2
+    room["cpu"] = kscale.Quantity("8")
+    assert kscale.estimate(snapshot, template=template).node_count == 1
+    room["pods"] = kscale.Quantity("2")
+    assert kscale.estimate(snapshot, template=template).node_count == 4

@@ -51,15 +51,13 @@ _ZERO_QUANTITY = Quantity.zero()
 class GroupPrices(msgspec.Struct, kw_only=True, frozen=True):
     """Prices per hour: ``nodes`` by name of a group's template node, pods by ``per_core`` and ``per_gib`` requested.
 
-    ``amounts``: cached cores and GiB of pods, by identity; ``values``: cached functions that price what a pod occupies,
-    by hours.
+    ``amounts``: cached cores and GiB of pods, by identity.
     """
 
     nodes: dict[str, float]
     per_core: float
     per_gib: float
     amounts: dict[int, tuple[Pod, float, float]] = {}
-    values: dict[float, Callable[[Mapping[str, int]], float]] = {}
 
     def node_price(self, node: Node, start: Moment, end: Moment) -> float:
         """Return the cost of a node from ``start`` to ``end``. Raises AutoscalerError if the node has no price."""
@@ -78,16 +76,23 @@ class GroupPrices(msgspec.Struct, kw_only=True, frozen=True):
 
     def sum_pod_prices(self, pods: PodRuns, start: Moment, end: Moment) -> float:
         """Return the sum of :meth:`pod_price` of all pods, added one by one in their order."""
-        hours = _count_hours(start, end)
-        value_of = self.values.get(hours)
-        if value_of is None:
-            value_of = self.values[hours] = _build_pricing(self.per_core, self.per_gib, hours)
-        return pods.sum_by_class(value_of)
+        return pods.sum_by_class(_Pricing(self.per_core, self.per_gib, _count_hours(start, end)))
 
 
-def _build_pricing(per_core: float, per_gib: float, hours: float) -> Callable[[Mapping[str, int]], float]:
-    """Return a function that returns the cost of the CPU and memory that a pod occupies for some hours."""
-    return lambda occupied: (occupied.get(CPU, 0) / 1000 * per_core + occupied.get(MEMORY, 0) / _GIB * per_gib) * hours
+class _Pricing(msgspec.Struct, frozen=True):
+    """A function that returns the cost of the CPU and memory that a pod occupies for some hours.
+
+    Functions for equal prices and hours are equal, so that their values can be cached.
+    """
+
+    per_core: float
+    per_gib: float
+    hours: float
+
+    def __call__(self, occupied: Mapping[str, int]) -> float:
+        """Return the cost of what a pod occupies, by resource."""
+        cores, gib = occupied.get(CPU, 0) / 1000, occupied.get(MEMORY, 0) / _GIB
+        return (cores * self.per_core + gib * self.per_gib) * self.hours
 
 
 def build_group_prices(
@@ -262,6 +267,7 @@ def filter_by_price(options: Sequence[Option], inputs: ExpanderInput) -> FilterR
     notes = _Notes()
     result = FilterResult(survivors=[], notes=notes)
     minimum = MinimumScore()
+    calculations: dict[int, tuple[str, dict[str, float]]] = {}  # by identity: several options may have one group
     for option in options:
         node = inputs.nodes.get(option.group)
         if node is None:
@@ -294,10 +300,11 @@ def filter_by_price(options: Sequence[Option], inputs: ExpanderInput) -> FilterR
         }
         result.scores[option.group] = score
         result.parts[option.group] = parts
-        notes.calculations[option.group] = option.debug, parts
+        notes.calculations[option.group] = calculations[id(option)] = option.debug, parts
         minimum.offer(option, score)
     result.survivors = [
-        msgspec.structs.replace(option, similar=[], debug=notes[option.group]) for option in minimum.options
+        msgspec.structs.replace(option, similar=[], debug=_format_note(*calculations[id(option)]))
+        for option in minimum.options
     ]
     return result
 
@@ -312,15 +319,19 @@ class _Notes(Mapping[str, str]):
         self.calculations: dict[str, tuple[str, dict[str, float]]] = {}
 
     def __getitem__(self, group: str) -> str:
-        debug, parts = self.calculations[group]
-        numbers = " ".join(f"{name}={format_fixed(number)}" for name, number in parts.items())
-        return f"{debug} | price-expander: {numbers}"
+        return _format_note(*self.calculations[group])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.calculations)
 
     def __len__(self) -> int:
         return len(self.calculations)
+
+
+def _format_note(debug: str, parts: Mapping[str, float]) -> str:
+    """Return upstream's text on a score: the text about the option before it, and the numbers by name."""
+    numbers = " ".join(f"{name}={format_fixed(number)}" for name, number in parts.items())
+    return f"{debug} | price-expander: {numbers}"
 
 
 def _get_pods_price(option: Option, per_hour: Callable[[Pod], float]) -> float:

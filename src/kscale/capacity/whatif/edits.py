@@ -192,7 +192,8 @@ class SharedCluster:
         """
         spare = self._spare
         if spare is None or not losses.keys() <= spare.rows.keys():
-            losses = {**{name: loss for name, loss in self._losses.items() if spare and name in spare.rows}, **losses}
+            known = [*self._losses.items()]  # a list, as other threads may add some
+            losses = {**{name: loss for name, loss in known if spare and name in spare.rows}, **losses}
             pods = _concatenate(losses.values())
             if pods.interner is not self.snapshot.interner or pods.memo is not self.snapshot.table.memo:
                 return None
@@ -235,6 +236,8 @@ class SharedCluster:
     def _rows_by_node(self) -> dict[str, NDArray[np.int64]]:
         """Return the rows of the pods that are bound, not only nominated, to each node that some pod names."""
         columns, names = self.snapshot.table.columns, self.snapshot.table.nodes
+        if not names:
+            return {}
         rows = np.flatnonzero((columns["state"] != REMOVED) & (columns["bound"] != 0) & (columns["at"] >= 0))
         at = columns["at"][rows]
         rows = rows[np.argsort(at, kind="stable")]

@@ -135,6 +135,7 @@ class Copies:
         self.templates = templates
         self.facts: list[NodeFacts] = []
         interner, self._shared = ctx.snapshot.interner, shared or SharedPodClasses()
+        self._are_shared = shared is not None
         self.pods: list[list[PodClass]] = [self._shared.classify(template, interner) for template in templates]
         self._first: list[int] = []
         self._special: list[dict[int, int]] = []  # copy number -> index in ``facts``
@@ -192,7 +193,9 @@ class Copies:
         of_node = classes.of[classes.existing :]
         has_names = HOSTNAME in domains.keys
         host_names = _HostNames.of(self._ctx.snapshot) if has_names else {}
-        known = memo.get(_PreparedTemplates, _PreparedTemplates) if resources.are_plain else _PreparedTemplates()
+        # Only templates of shared classes are known to stay unchanged: callers may modify theirs between two sessions.
+        is_cached = self._are_shared and resources.are_plain
+        known = memo.get(_PreparedTemplates, _PreparedTemplates) if is_cached else _PreparedTemplates()
         prepared = []
         for i, template in enumerate(self.templates):
             first, special = self._first[i], self._special[i]
