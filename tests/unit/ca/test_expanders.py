@@ -21,6 +21,7 @@ from kscale.ca.expander.chain import NO_GRPC_CLIENT
 from kscale.ca.expander.price import (
     GroupPrices,
     PreferredNode,
+    build_group_prices,
     compute_node_unfitness,
     filter_by_price,
     get_preferred_node,
