@@ -316,7 +316,7 @@ cdef class StringNumbers:
         return out
 
     cdef int numbers(self, const char* data, const int64_t* at, const int64_t* length, size_t n, int32_t* out) except -1:
-        """The same, of checked places."""
+        """Write the strings' numbers into ``out``, as :meth:`number`; the places must have been checked."""
         cdef const string* text
         with nogil:
             self._own.number(data, at, length, n, out)

@@ -175,7 +175,7 @@ cdef class _Sums:
                 raise NativeError("add_placed: not as many amounts as classes")
 
     cdef cbool fit(self, const c_Placed& pods, vector[int64_t]& more) except? False:
-        """Whether all that the pods take is known and has sums; ``more``: rows that take more than is told here."""
+        """Check whether all amounts of the pods are known and have sums; ``more``: rows that take other resources, too."""
         cdef Py_ssize_t k
         cdef cbool fine
         with nogil:

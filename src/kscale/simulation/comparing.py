@@ -647,7 +647,7 @@ class ComparedDecision(msgspec.Struct, kw_only=True, frozen=True, rename="camel"
 
 
 class ProfileComparison(Record, frozen=True):
-    """The same scenario with the autoscalers of an old release (profile ``legacy``) and with today's.
+    """Comparison of a scenario with the autoscalers of an old release (profile ``legacy``) and with today's.
 
     Attributes
     ----------

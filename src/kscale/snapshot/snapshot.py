@@ -736,20 +736,20 @@ def _select_nodes(
     pods by state, apart from placed ones.
     """
     number = stays.cumsum(dtype=np.int32) - np.int32(1)
-    kept = is_kept.nonzero()[0]
-    placed_node = number.take(snapshot.placed_node.take(kept))
+    remaining = is_kept.nonzero()[0]
+    placed_node = number.take(snapshot.placed_node.take(remaining))
     result = snapshot._derive(  # noqa: SLF001  (a function of this class's module)
         nodes=columns,
         used={name: column[stays] for name, column in snapshot.used.items()},
         pod_count=snapshot.pod_count[stays],
         table=table,
-        placed_rows=snapshot._placed_rows.take(kept),  # noqa: SLF001
+        placed_rows=snapshot._placed_rows.take(remaining),  # noqa: SLF001
         placed_node=placed_node,
-        placed_class=snapshot.placed_class.take(kept),
+        placed_class=snapshot.placed_class.take(remaining),
         pending_rows=pending,
         counts={**counts, "placed": len(placed_node)},
     )
-    vars(result)["placed"] = snapshot.placed.select(kept, table)
+    vars(result)["placed"] = snapshot.placed.select(remaining, table)
     result.memo.get(BeforeLosses, lambda: BeforeLosses(snapshot, stays))
     return result
 

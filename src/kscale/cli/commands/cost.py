@@ -108,7 +108,7 @@ def command(
     budget: Annotated[float, typer.Option(min=0)] = 2.0,
     show: Show,
 ) -> Answer:
-    """What the nodes cost per hour, by namespace and workload, and how much of it no pod requests.
+    """Report the cost of the nodes per hour, by namespace and workload, and how much of it no pod requests.
 
     Prices are those of the node groups (-g), else of the nodes' instance types in the --catalogue. The report also has
     the cheapest mix of these groups, or of the --instance-type given, for the same pods. --by divides the cost among

@@ -53,7 +53,7 @@ def decide_hpas(
     changed_only: bool = False,
     fail_on: str = "",
 ) -> Answer:
-    """What would the HPAs do? Current and desired size, the metric that decided, and the rule that held it back.
+    """Show what the HPAs would do: current and desired size, the deciding metric, and the rule that limits a change.
 
     Reads HPAs (v1, v2), KEDA ScaledObjects, their scale targets, pods, and metrics lists (metrics.k8s.io,
     custom.metrics.k8s.io, external.metrics.k8s.io); of a live cluster, what its API server answers now.

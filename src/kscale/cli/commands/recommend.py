@@ -88,7 +88,7 @@ def command(
     catalogue: str | None = None,
     groups: Annotated[str | None, typer.Option("-g", "--groups")] = None,
 ) -> Answer:
-    """What requests every workload should have, from what its containers used.
+    """Recommend the requests of every workload, from what its containers used.
 
     The default strategy is the Vertical Pod Autoscaler's recommender, exact to the last digit. A workload without a VPA
     object is treated as if it had one in mode Off. Deleted pods are assigned to their workload by the history's

@@ -70,7 +70,7 @@ def replay_hpas(
     plot: Path | None = None,
     fail_on: str = "",
 ) -> Answer:
-    """What would HPAs have done on recorded load? Replicas over time, pod-hours, seconds under-provisioned, rescales.
+    """Run HPAs on recorded load, and show replicas over time, pod-hours, seconds under-provisioned and rescales.
 
     The simulated target follows a fixed rule: usage = load / ready pods. A pod is ready --startup after its creation. A
     metric is --metrics-lag old when it is read. Metrics without a series are left out. With --prometheus-url, the load

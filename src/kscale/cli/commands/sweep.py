@@ -47,7 +47,7 @@ def command(
     now: str | None = None,
     show: Show,
 ) -> Answer:
-    """What is decided in each of many scenarios, on all cores. Ctrl-C ends the sweep and keeps finished results.
+    """Decide each of many scenarios, on all cores. Ctrl-C ends the sweep and keeps finished results.
 
     A quoted pattern ('dumps/*.json') for -f is a fleet: every dump is a cluster of its own, in one table.
 

@@ -36,7 +36,7 @@ def command(
     pod_update_threshold: Annotated[float, typer.Option(min=0.0)] = 0.1,
     show: Show,
 ) -> Answer:
-    """What would the VPA's updater do in its next loop, why does it leave other pods alone, and what do new pods get?
+    """Show what the VPA updater would do in its next loop, why it does not update other pods, and what new pods get.
 
     Uses the recommendations in the VPAs' status; kscale recommend computes new ones. Disruption budgets of the input
     count. The admission webhook is assumed to run.

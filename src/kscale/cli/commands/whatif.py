@@ -53,7 +53,7 @@ def command(
     now: str | None = None,
     show: Show,
 ) -> Answer:
-    """What would be decided if inputs changed: a row for each scenario, compared with the baseline.
+    """Decide again with changed inputs, and compare each scenario with the baseline in a row of a table.
 
     A scenario is a list of edits (groups, flags, pods, lose, requests, prices, scheduler) and a question (scale-up,
     scale-down, estimate, mix, headroom, rebuild, simulate). A part of the decision that does not depend on an edit is

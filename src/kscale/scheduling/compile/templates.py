@@ -61,7 +61,7 @@ class _HostNames(dict[str, dict[int, int]]):
 
 
 class _PreparedTemplate(NamedTuple):
-    """What the engine reads of a template, apart from node classes, domains and names.
+    """The engine's arguments of a template that do not depend on node classes, domains and names.
 
     ``free``: free amounts of an empty copy in the order of the engine's resources; ``arguments``: of the engine's
     template; ``identity``: equal for equal arguments.

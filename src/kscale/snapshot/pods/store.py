@@ -420,15 +420,11 @@ Texts = Literal["all", "pending"]
 _UNUSED_ROWS_ALLOWED: Final = 64  # number of unused rows that are tolerated
 _ROWS_PER_STEP: Final = 4096  # number of rows moved at a time
 _UNUSED_NUMBERS_ALLOWED: Final = 512  # number of unused numbers that are tolerated
-_OF_BATCH: Final = [
-    _projection.POD_COLUMNS.index(name) if name in _projection.POD_COLUMNS else 0 for name in POD_COLUMNS
-]
-"""Which column of a batch each of the table's is; some of them follow from several."""
-
 _SOURCES: Final = np.array(
     [_projection.POD_COLUMNS.index(name) if name in _projection.POD_COLUMNS else -1 for name in POD_COLUMNS], np.int32
 )
-"""The same for :func:`kscale._native._projection.table_values`, -1 for columns that follow from several."""
+"""Column of a batch for each column of the table, -1 for one computed from several."""
+_OF_BATCH: Final = np.maximum(_SOURCES, 0).tolist()
 _TABLE_COLUMNS: Final = tuple(COLUMN[name] for name in _projection.TABLE_COLUMNS)
 _ROW_COLUMNS: Final = tuple(COLUMN[name] for name in _names.ROW_COLUMNS)
 _NO_ROWS: Final = np.zeros(0, dtype=np.int64)

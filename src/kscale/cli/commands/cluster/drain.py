@@ -31,7 +31,7 @@ def command(
     flags: EvictionFlags,
     show: Show,
 ) -> Answer:
-    """What would be evicted if these nodes were drained together, what blocks it, and where do the pods land?
+    """Show which pods a drain of these nodes would evict, what blocks the drain, and where the pods land.
 
     Nothing is evicted. The nodes are cordoned first. Evictions that the disruption budgets allow at once are one wave.
     The pods land where kube-scheduler would put them. Status 1 if a pod is blocked or finds no node.
