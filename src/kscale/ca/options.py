@@ -594,11 +594,6 @@ ScaleUpOptions = AutoscalingOptions
 ScaleDownOptions = AutoscalingOptions
 
 
-def _format_go_atoi_error(text: str) -> str:
-    """Format the error of Go's ``strconv.Atoi`` for a text that is no integer."""
-    return f'strconv.Atoi: parsing "{text}": invalid syntax'
-
-
 def _parse_int64(text: str) -> int | None:
     """Parse an integer as Go's ``strconv.Atoi`` does; None for any other text, and for a number outside of int64."""
     digits = text.lstrip("+-0")
@@ -618,10 +613,9 @@ def parse_range(text: str) -> ResourceRange:
     if len(parts) != 2:
         raise InputError(f"wrong nodes configuration: {text}")
     for what, part in zip(("min", "max"), parts, strict=True):
-        if not _INTEGER_PATTERN.match(part):
-            raise InputError(f"failed to set {what} size: {part}, expected integer, err: {_format_go_atoi_error(part)}")
         if _parse_int64(part) is None:
-            text = f'strconv.Atoi: parsing "{part}": value out of range'
+            reason = "value out of range" if _INTEGER_PATTERN.match(part) else "invalid syntax"
+            text = f'strconv.Atoi: parsing "{part}": {reason}'
             raise InputError(f"failed to set {what} size: {part}, expected integer, err: {text}")
     low, high = (_parse_int64(part) or 0 for part in parts)
     if low < 0:
