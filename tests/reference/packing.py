@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
+from itertools import product
 from operator import mul
 
-__all__ = ["cheapest", "knapsack", "l2", "optimum", "patterns"]
+__all__ = ["cheapest", "cover", "knapsack", "l2", "optimum", "patterns"]
 
 
 def patterns(
@@ -85,6 +86,21 @@ def cheapest(
                 if rest != remaining or used[t] < least[t]:
                     heapq.heappush(queue, (paid + price, (rest, more)))
     return None
+
+
+def cover(missing: int, choices: Sequence[tuple[int, int, int]]) -> int | None:
+    """The least cost of bins worth ``missing`` in all, over all combinations; None if all bins are not enough.
+
+    ``choices``: cost, value and number of the bins of each kind.
+    """
+    numbers = product(*(range(limit + 1) for _, _, limit in choices))
+    bought = [list(zip(choices, combination, strict=True)) for combination in numbers]
+    costs = [
+        sum(cost * n for (cost, _, _), n in bins)
+        for bins in bought
+        if sum(value * n for (_, value, _), n in bins) >= missing
+    ]
+    return min(costs, default=None)
 
 
 def l2(sizes: Sequence[int], capacity: int) -> int:

@@ -24,6 +24,7 @@ from kscale.scheduling.bounds.instance import UNLIMITED, BinKinds
 from kscale.scheduling.bounds.master import Master, have_solver
 from kscale.scheduling.bounds.mixed_bins import Fluid, Generation
 from kscale.scheduling.bounds.pricing import Proof
+from kscale.scheduling.bounds.whole_bins import round_to_whole_bins
 
 __all__ = ["Budget", "Solution", "candidates", "choose_few_types", "find_undominated", "prove_least_cost", "solve"]
 
@@ -191,7 +192,8 @@ def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budg
         packed = [
             _renumber_kinds(cell, pack_greedily(part, plan_effort)) for cell, part in zip(cells, parts, strict=True)
         ]
-        return Solution(packed, volume_bound(kinds), "volume", 0.0, (0, plan_effort.spent), ("", plan_effort.stopped))
+        proof = round_to_whole_bins(kinds, volume_bound(kinds))
+        return Solution(packed, proof, "volume", 0.0, (0, plan_effort.spent), ("", plan_effort.stopped))
     even = [pack_evenly(part, plan_effort) for part in parts]
     simple = [best_first_fit(Packing(part), part.demand @ resource_prices(part), plan_effort) for part in parts]
     kept_kinds = find_undominated(strict)
@@ -227,17 +229,17 @@ def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budg
 def prove_least_cost(kinds: BinKinds, budget: Budget) -> Proof:
     """Return a proof of the minimum cost of bins for all items, without searching for a packing."""
     if not have_solver():
-        return volume_bound(kinds)
+        return round_to_whole_bins(kinds, volume_bound(kinds))
     none = np.zeros(0, dtype=np.intp), np.zeros((0, kinds.classes), dtype=np.int64)
     return _best_proof(kinds, _generate_columns(kinds, none, Effort(budget.bound, budget.stop_bound), budget))[0]
 
 
 def _best_proof(kinds: BinKinds, work: Generation) -> tuple[Proof, str]:
     """Return the better proof of column generation and of resource prices, with the name of its method."""
-    proof = work.proof
-    if proof is not None and work.complete:  # resource prices cannot improve the bound by more than the tolerance
+    proof = work.proof and round_to_whole_bins(work.kinds, work.proof)
+    if proof is not None and work.complete:  # resource prices rarely prove more than the tolerance
         return proof, "column_generation"
-    volume = _bound_by_resources(kinds)
+    volume = round_to_whole_bins(kinds, _bound_by_resources(kinds))
     return (volume, "volume") if proof is None or proof.value < volume.value else (proof, "column_generation")
 
 
