@@ -187,7 +187,11 @@ def _has_arguments(function: FunctionType, member: object) -> bool:
 
 
 def typed_late(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function raise ArgumentError if it failed and an argument has a wrong type."""
+    """Return a function that checks the arguments of ``function`` only after it has failed.
+
+    It raises ArgumentError for an argument of a wrong type, and InputError for one whose value explains the failure.
+    Any other error is raised as it is.
+    """
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -185,7 +185,10 @@ class PodClasses(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(objects: Iterable[KubeObject]) -> PodClasses:
-        """Collect the classes, limit ranges and claim templates among the objects of a cluster."""
+        """Collect the classes, limit ranges and claim templates among the objects of a cluster.
+
+        Of several objects with one name, the last is used.
+        """
         listed = list(objects)
         limits: dict[str, list[LimitRange]] = {}
         for item in listed:

@@ -224,7 +224,7 @@ def scan(text: str) -> Scanned:
 
 
 def _scan_small(text: str, sign: str, digits: str, places: int, base: int, exponent: int, format: str) -> Scanned:  # noqa: A002
-    """Return the parts of a number in the small form.
+    """Return the parts of a number in the small form. The text is kept where upstream keeps it, else empty.
 
     ``digits``: all digits; ``places``: how many of them are decimals; ``base``, ``exponent``: of the suffix.
     """
@@ -460,7 +460,8 @@ class Quantity:
     def from_json(raw: str | bytes) -> Quantity:
         """Return a quantity from raw JSON text: a string, a bare number (parsed as written), or ``null`` (zero).
 
-        Raises :class:`QuantityError` with the text of Go's JSON decoder or of the quantity parser.
+        Raises :class:`QuantityError` with the text of Go's JSON decoder or of the quantity parser, and ArgumentError if
+        ``raw`` is neither a string nor bytes.
         """
         try:
             token = check(raw.encode() if isinstance(raw, str) else raw)

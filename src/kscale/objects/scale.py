@@ -216,7 +216,10 @@ def _scale_metadata(of: ObjectMeta) -> ObjectMeta:
 
 
 def scale_of_workload(workload: Deployment | StatefulSet) -> Scale:
-    """Return the scale of a struct. Raises :class:`ScaleError` if the selector is malformed."""
+    """Return the scale of a workload. Replicas that its spec does not set count as 1.
+
+    Raises :class:`ScaleError` if the selector is malformed.
+    """
     spec = workload.spec
     try:
         selector = "" if spec.selector is None else str(compile_selector(spec.selector))

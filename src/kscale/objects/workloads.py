@@ -85,7 +85,7 @@ def daemon_tolerations(spec: PodSpec) -> Iterator[Toleration]:
 
 
 def should_run(daemonset: DaemonSet, node: Node) -> bool:
-    """Return whether the daemon set wants a pod on the node, apart from resources."""
+    """Return whether the daemon set wants a pod on the node, whether or not it fits there."""
     spec = daemonset.spec.template.spec
     if spec.node_name and spec.node_name != node.name:
         return False
@@ -175,7 +175,10 @@ def pod_count(workload: KubeObject) -> int:
 
 
 def spec_of(workload: KubeObject) -> PodSpec:
-    """Return the spec of a workload's pods, as written. Raises InputError if the kind creates no pods."""
+    """Return the spec of a workload's pods, as written; a default spec if the workload has no template.
+
+    Raises InputError if the kind creates no pods.
+    """
     if not hasattr(getattr(workload, "spec", None), "template") and not isinstance(workload, (CronJob, Pod)):
         raise InputError(f"a {type(workload).__name__} creates no pods")
     spec: Any = workload.spec  # type: ignore[attr-defined]  # every kind of WORKLOADS has one

@@ -258,9 +258,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         args: tuple[Any, ...],
         context: contextvars.Context,
     ) -> Running:
-        """Schedule a callback for a moment, and return the scheduled call.
+        """Schedule a callback for a moment, and return the scheduled call. It does nothing if ``handle`` is cancelled.
 
-        An exception of the callback goes to the loop's exception handler. Raises RuntimeError if the loop is closed.
+        With a random generator, callbacks of one moment run in random order. An exception of the callback goes to the
+        loop's exception handler. Raises RuntimeError if the loop is closed.
         """
         self._check_open()
 

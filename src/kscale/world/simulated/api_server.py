@@ -456,7 +456,10 @@ class ApiObjects:
         self._remove("Pod", keys)
 
     def _remove(self, kind: str, keys: Iterable[str]) -> None:
-        """Remove objects of a kind by key. Listeners get their last versions with new resource versions."""
+        """Remove objects of a kind by key. Listeners get their last versions with new resource versions.
+
+        Raises KeyError if an object does not exist.
+        """
         if kind in self._deferred:
             self._build_deferred(kind)
         objects = self._kinds[kind]

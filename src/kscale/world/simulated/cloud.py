@@ -369,7 +369,10 @@ class SimulatedCloud(Provider):
             self._api.remove(node)
 
     def _node(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        """Remove the pods of a deleted node at the current moment."""
+        """Remove the pods of a deleted node later at the current moment, unless a new node has its name.
+
+        Nothing happens if the node was added or changed.
+        """
         if old is not None and new is None:
             name = old.name
 
