@@ -121,7 +121,7 @@ async def _many_slow(port: Port) -> None:
 async def _never_reads(port: Port) -> None:
     """Requests without reading any answer."""
     _, writer = await port.connect()
-    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    writer.transport.pause_reading()
     try:
         for _ in range(2000):
             if writer.transport.is_closing():

@@ -490,7 +490,7 @@ def test_scan_skips_domains_with_anti_affinity_pods(hosts: str, nodes: int, coun
 
 def test_other_dtypes_are_refused() -> None:
     with pytest.raises(ValueError, match="Buffer dtype mismatch"):
-        build(SMALL).verdicts(np.zeros(1, dtype=np.int64))  # type: ignore[arg-type]
+        build(SMALL).verdicts(np.zeros(1, dtype=np.int64))
 
 
 class Ledger:

@@ -281,7 +281,7 @@ class ShowAdvice(Show):
         guaranteed: request = limit = target; burstable: request = lower, limit = upper bound.
     """
 
-    output: Annotated[Shape, typer.Option("-o", "--output")] = Shape.TABLE  # type: ignore[assignment]  # the same option with more values
+    output: Annotated[Shape, typer.Option("-o", "--output")] = Shape.TABLE  # type: ignore[assignment]  # more values than in the base class
     output_file: Path | None = None
     qos: Quality | None = None
 

@@ -592,7 +592,7 @@ class HorizontalAutoscaler:
     def _note_change(self, change: Change) -> None:
         """Record the current version of an HPA (None: deleted) for :meth:`repeat`."""
         new = change.new
-        key = (new or change.old).key  # type: ignore[union-attr]  # one of the two is there
+        key = (new or change.old).key  # type: ignore[union-attr]  # one of the two is not None
         self._changed[key] = new if isinstance(new, HorizontalPodAutoscaler) else None
 
     def repeats_until(self) -> Moment:

@@ -331,7 +331,7 @@ class AdmissionController:
         if deleted:
             into.remove(item.namespace, item.name)
         else:
-            into.apply(item)  # type: ignore[arg-type]  # each is given its own kind
+            into.apply(item)  # type: ignore[arg-type]  # the caller passes objects of the index's kind
 
     def review(self, body: bytes, now: Moment) -> Steps[ReviewResult]:
         """Answer a review (the bytes of an AdmissionReview)."""

@@ -14,7 +14,7 @@ from inspect import CO_VARARGS, CO_VARKEYWORDS, Parameter, isfunction, signature
 from itertools import islice, zip_longest
 from operator import index
 from types import FunctionType, GeneratorType, NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, NewType, ParamSpec, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, NewType, ParamSpec, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 
@@ -120,8 +120,9 @@ def typed(function: Callable[P, R]) -> Callable[P, R]:
                     raise _error(function, args, kwargs, problem)
         if plan.has_iterators:
             assert checks is not None
-            args = tuple(_check_lazily(name, value, checks) for name, value in zip_longest(names[: len(args)], args))  # type: ignore[assignment]
-            kwargs = {name: _check_lazily(name, value, checks) for name, value in kwargs.items()}  # type: ignore[assignment]
+            lazy = tuple(_check_lazily(name, value, checks) for name, value in zip_longest(names[: len(args)], args))
+            args = cast(Any, lazy)
+            kwargs = cast(Any, {name: _check_lazily(name, value, checks) for name, value in kwargs.items()})
         try:
             return function(*args, **kwargs)
         except _FAILURES as error:
@@ -133,7 +134,7 @@ def typed(function: Callable[P, R]) -> Callable[P, R]:
 
 def unchecked(function: F) -> F:
     """Return a :func:`typed` function without its checks, for callers that have checked the arguments."""
-    original: F = function.__wrapped__  # type: ignore[attr-defined]
+    original: F = function.__wrapped__  # type: ignore[attr-defined]  # set by functools.wraps
     return original
 
 
@@ -330,7 +331,7 @@ def _as_list(value: Any) -> Any:
         return value
     try:
         return list(islice(iter(value), _LOOKED_AT))
-    except Exception:  # noqa: BLE001  (any type of a caller's may fail to be iterated)
+    except Exception:  # noqa: BLE001  # iterating over a caller's type may raise anything
         return value
 
 
@@ -397,7 +398,7 @@ def _type_of(hint: Any) -> _Type | None:
     if origin is Literal:
         return _Type(" or ".join(map(repr, args)), lambda value: isinstance(value, str) and value in args)
     kind = origin if origin is not None else hint
-    if kind is Callable or (isinstance(kind, type) and issubclass(kind, Callable)):  # type: ignore[arg-type]
+    if kind is Callable or (isinstance(kind, type) and issubclass(kind, cast(type, Callable))):
         return _Type("a function", callable, _parameters(args[0]) if args and isinstance(args[0], list) else None)
     return _type_of_class(kind, args) if isinstance(kind, type) else None
 
@@ -415,7 +416,7 @@ def _takes(function: Any, count: int) -> bool:
     """Check whether a function can be called with ``count`` positional arguments."""
     called, given = function, count
     if not isfunction(function):
-        called, given = getattr(type(function), "__call__", None), count + 1  # noqa: B004  (a method, with self)
+        called, given = getattr(type(function), "__call__", None), count + 1  # noqa: B004  # the method itself is needed, to count its parameters
     if isfunction(called) and not vars(called):  # whose signature no decorator has changed
         code, defaults = called.__code__, called.__defaults__ or ()
         if not code.co_kwonlyargcount and code.co_argcount - len(defaults) <= given <= code.co_argcount:

@@ -476,8 +476,8 @@ def _replace_at(data: Any, steps: list[str | int], value: Any) -> Any:
     """Return a copy of ``data`` in which ``value`` is at ``steps``."""
     if not steps:
         return value
-    copy = list(data) if isinstance(data, list) else dict(data)
-    copy[steps[0]] = _replace_at(data[steps[0]], steps[1:], value)  # type: ignore[index]  # a list has int steps
+    copy: Any = list(data) if isinstance(data, list) else dict(data)
+    copy[steps[0]] = _replace_at(data[steps[0]], steps[1:], value)
     return copy
 
 

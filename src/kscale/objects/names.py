@@ -211,7 +211,7 @@ class FieldError(msgspec.Struct, frozen=True):
         return ": ".join(part for part in (_TEXTS[self.type], self.value, self.detail) if part)
 
 
-def _shown(value: str | int | float | Quantity) -> str:  # noqa: PYI041  (an int is shown as one)
+def _shown(value: str | int | float | Quantity) -> str:  # noqa: PYI041  # integers are shown differently
     """Format a value as upstream's field errors do: texts and quantities in quotes, numbers as they are."""
     if isinstance(value, float):
         return format_float(value)
@@ -223,7 +223,7 @@ def build_required_error(field: str, detail: str = "") -> FieldError:
     return FieldError("FieldValueRequired", field, detail)
 
 
-def invalid(field: str, value: str | int | float | Quantity, detail: str) -> FieldError:  # noqa: PYI041  (as above)
+def invalid(field: str, value: str | int | float | Quantity, detail: str) -> FieldError:  # noqa: PYI041  # as above
     """Return the error of a value that is not allowed."""
     return FieldError("FieldValueInvalid", field, detail, _shown(value))
 

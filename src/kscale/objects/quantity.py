@@ -209,7 +209,7 @@ def scan(text: str) -> Scanned:
         raise QuantityError(_WRONG_FORMAT)
     sign, integer, fraction, suffix = match.groups()
     fraction = fraction or ""
-    base, exponent, format = _suffix(suffix)  # noqa: A001  (the field's own name)
+    base, exponent, format = _suffix(suffix)
     integer = integer.lstrip("0") or "0"
     if base == 10:
         room = MAX_INT64_DIGITS - len(integer) - len(fraction)
@@ -223,7 +223,7 @@ def scan(text: str) -> Scanned:
     return _scan_big(sign, int(integer + fraction), len(fraction), base, exponent, format)
 
 
-def _scan_small(text: str, sign: str, digits: str, places: int, base: int, exponent: int, format: str) -> Scanned:  # noqa: A002
+def _scan_small(text: str, sign: str, digits: str, places: int, base: int, exponent: int, format: str) -> Scanned:
     """Return the parts of a number in the small form. The text is kept where upstream keeps it, else empty.
 
     ``digits``: all digits; ``places``: how many of them are decimals; ``base``, ``exponent``: of the suffix.
@@ -240,7 +240,7 @@ def _scan_small(text: str, sign: str, digits: str, places: int, base: int, expon
     return Scanned(-mantissa if sign == "-" else mantissa, scale, False, format, str(text) if keep else "")
 
 
-def _scan_big(sign: str, digits: int, places: int, base: int, exponent: int, format: str) -> Scanned:  # noqa: A002
+def _scan_big(sign: str, digits: int, places: int, base: int, exponent: int, format: str) -> Scanned:
     """Return the parts of a number in the big form, rounded up to nanos. Raises QuantityError if it is too large.
 
     ``digits``: all digits; ``places``: how many of them are decimals; ``base``, ``exponent``: of the suffix.
@@ -260,7 +260,7 @@ def _scan_big(sign: str, digits: int, places: int, base: int, exponent: int, for
         if number > INT64_MAX * 10**9:
             number, scale = INT64_MAX, 0
         elif 0 < number < 10**9:
-            format = DECIMAL_SI  # noqa: A001  (the field's own name)
+            format = DECIMAL_SI
     return Scanned(-number if sign == "-" else number, scale, True, format)
 
 
@@ -418,7 +418,7 @@ class Quantity:
     _hash: int | None
     format: str
 
-    def __new__(cls, text: str) -> Quantity:  # noqa: PYI034  (instances of one text are shared; no subclasses)
+    def __new__(cls, text: str) -> Quantity:  # noqa: PYI034  # there are no subclasses: equal texts share one instance
         if not isinstance(text, str):
             raise QuantityError(f'a quantity is a text, as "500m" or "1Gi": {text!r} is a {type(text).__name__}')
         return parse(text)
@@ -438,19 +438,19 @@ class Quantity:
     # -- constructors ------------------------------------------------------------------------------------------
 
     @staticmethod
-    def zero(format: str = "") -> Quantity:  # noqa: A002  (the field's own name)
+    def zero(format: str = "") -> Quantity:
         """Return zero in a format, by default Go's ``Quantity{}``; adding to it takes over the addend's format."""
         return _create(0, 0, False, format)
 
     @staticmethod
     @typed_late
-    def from_int(value: int, format: str = DECIMAL_SI, scale: int = 0) -> Quantity:  # noqa: A002
+    def from_int(value: int, format: str = DECIMAL_SI, scale: int = 0) -> Quantity:
         """Return ``value`` * 10^``scale`` (``NewQuantity``; ``NewMilliQuantity`` with scale -3).
 
         Raises :class:`QuantityError` if ``value`` does not fit in an int64, and InputError for a ``scale`` that is no
         int or a ``format`` that is no text.
         """
-        if not (isinstance(scale, int) and isinstance(format, str)):  # type: ignore[redundant-expr]  # callers without types
+        if not (isinstance(scale, int) and isinstance(format, str)):  # type: ignore[redundant-expr]  # callers may have no type checker
             raise InputError(f"scale is {show_value(scale)} and format {show_value(format)}: give an int and a string")
         if not fits(value):
             raise QuantityError(f"{value} does not fit in 64 bits")
@@ -498,13 +498,13 @@ class Quantity:
         """
         if self._value is None:
             object.__setattr__(self, "_value", self._in_units_of(0))
-        return self._value  # type: ignore[return-value]  # set just above
+        return self._value  # type: ignore[return-value]  # not None: set just above
 
     def milli_value(self) -> int:
         """Return the value in thousandths, as Go's ``MilliValue``: rounded and wrapped as :meth:`value` does."""
         if self._milli is None:
             object.__setattr__(self, "_milli", self._in_units_of(-3))
-        return self._milli  # type: ignore[return-value]  # set just above
+        return self._milli  # type: ignore[return-value]  # not None: set just above
 
     @typed_late
     def scaled_value(self, scale: int) -> int:
@@ -543,7 +543,7 @@ class Quantity:
         """
         if self._approximate is None:
             object.__setattr__(self, "_approximate", self._rounded_float())
-        return self._approximate  # type: ignore[return-value]  # set just above
+        return self._approximate  # type: ignore[return-value]  # not None: set just above
 
     def _rounded_float(self) -> float:
         """Compute what :meth:`approximate_float` returns."""
@@ -589,7 +589,7 @@ class Quantity:
     def __add__(self, other: Quantity) -> Quantity:
         if not isinstance(other, Quantity):
             return NotImplemented
-        format = other.format if self._mantissa == 0 else self.format  # noqa: A001  (the field's own name)
+        format = other.format if self._mantissa == 0 else self.format
         if self._big or other._big:
             return self._plus_big(other._mantissa, other._exponent, format)
         return self._plus_small(other._mantissa, other._exponent, format)
@@ -597,12 +597,12 @@ class Quantity:
     def __sub__(self, other: Quantity) -> Quantity:
         if not isinstance(other, Quantity):
             return NotImplemented
-        format = other.format if self._mantissa == 0 else self.format  # noqa: A001  (the field's own name)
+        format = other.format if self._mantissa == 0 else self.format
         if self._big or other._big or other._mantissa == -(2**63):
             return self._plus_big(-other._mantissa, other._exponent, format)
         return self._plus_small(-other._mantissa, other._exponent, format)
 
-    def _plus_small(self, mantissa: int, exponent: int, format: str) -> Quantity:  # noqa: A002
+    def _plus_small(self, mantissa: int, exponent: int, format: str) -> Quantity:
         """Add a small-form number to a small-form quantity; the sum is big if it overflows 64 bits."""
         if mantissa == 0:
             return _create(self._mantissa, self._exponent, False, format)
@@ -615,7 +615,7 @@ class Quantity:
             return _create(left + right, scale, False, format)
         return self._plus_big(mantissa, exponent, format)
 
-    def _plus_big(self, mantissa: int, exponent: int, format: str) -> Quantity:  # noqa: A002
+    def _plus_big(self, mantissa: int, exponent: int, format: str) -> Quantity:
         """Add a number; the sum has the big form. Raises QuantityError if the exponents are too far apart."""
         scale = min(self._exponent, exponent)
         if max(self._exponent, exponent) - scale > MAX_ALIGNMENT:
@@ -684,7 +684,7 @@ class Quantity:
     def __hash__(self) -> int:
         if self._hash is None:
             object.__setattr__(self, "_hash", self._hash_of_value())
-        return self._hash  # type: ignore[return-value]  # set just above
+        return self._hash  # type: ignore[return-value]  # not None: set just above
 
     def _hash_of_value(self) -> int:
         """Return a hash that is equal for equal values in any form."""
@@ -730,7 +730,7 @@ class Quantity:
         return f"{digits_of(digits)}{_PRINT_BINARY[times] if times < len(_PRINT_BINARY) else ''}"
 
 
-def _create(mantissa: int, exponent: int, big: bool, format: str, text: str = "") -> Quantity:  # noqa: A002
+def _create(mantissa: int, exponent: int, big: bool, format: str, text: str = "") -> Quantity:
     """Build the quantity mantissa * 10^exponent.
 
     ``big``: upstream keeps it as an ``inf.Dec``, otherwise as an int64. ``text``: the canonical text, or empty to

@@ -181,7 +181,7 @@ def spec_of(workload: KubeObject) -> PodSpec:
     """
     if not hasattr(getattr(workload, "spec", None), "template") and not isinstance(workload, (CronJob, Pod)):
         raise InputError(f"a {type(workload).__name__} creates no pods")
-    spec: Any = workload.spec  # type: ignore[attr-defined]  # every kind of WORKLOADS has one
+    spec: Any = workload.spec  # type: ignore[attr-defined]  # checked above
     if isinstance(workload, CronJob):
         spec = workload.spec.job_template.spec
     if isinstance(workload, Pod):

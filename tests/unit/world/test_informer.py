@@ -627,7 +627,7 @@ def test_a_page_is_buffered_until_it_is_applied() -> None:
             listed.set()
             return msgspec.structs.replace(answer, buffer=buffer)
 
-        api.server.call = call  # type: ignore[method-assign]
+        api.server.call = call
         await api.create("pods", pod("a"))
         watch = Watch(kind="Pod", api_version="v1")
         sink = ObjectSink(watch, lambda change: None)

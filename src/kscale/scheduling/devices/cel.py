@@ -459,7 +459,7 @@ class CelLibrary:
         base: Any = celpy.InterpretedRunner
 
         class Runner(base):  # type: ignore[misc]  # cel-python is not typed
-            def evaluate(runner, context: Any) -> Any:  # noqa: N805 - ``self`` is the library
+            def evaluate(runner, context: Any) -> Any:  # noqa: N805  # ``self`` is the CEL library here
                 return self._evaluator(ast=runner.ast, activation=runner.new_activation()).evaluate(context)
 
         self._environment = celpy.Environment(runner_class=Runner)

@@ -317,7 +317,7 @@ class _StatusWrite(SingleAction):
     def __init__(self, result: VpaResult, diagnostics: list[str]) -> None:
         self._result, self._diagnostics = result, diagnostics
 
-    def build(self, now: Moment) -> Patch:  # noqa: ARG002 - the status was decided before
+    def build(self, now: Moment) -> Patch:  # noqa: ARG002  # the status does not depend on the time
         """Return the patch of the VPA's status."""
         result = self._result
         return Patch(

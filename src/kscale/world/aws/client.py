@@ -454,7 +454,7 @@ class AwsClient:
 
         Raises AwsError for items of another type.
         """
-        return self._read(operation, {member: page.get(member) or []}, member, list[type_])  # type: ignore[valid-type]
+        return self._read(operation, {member: page.get(member) or []}, member, list[type_])  # type: ignore[valid-type]  # built at run time
 
 
 _METHODS: Final = {

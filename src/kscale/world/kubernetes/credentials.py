@@ -388,7 +388,7 @@ class _PluginProtocol(asyncio.SubprocessProtocol):
         self.closed: asyncio.Future[None] = loop.create_future()
         """Set when the process has ended and its output is closed."""
 
-    def pipe_data_received(self, fd: int, data: bytes | str) -> None:  # noqa: ARG002 - only stdout is a pipe
+    def pipe_data_received(self, fd: int, data: bytes | str) -> None:  # noqa: ARG002  # asyncio passes it; only stdout is a pipe
         """Collect the output; stop collecting once it exceeds ``PLUGIN_BYTES``."""
         assert isinstance(data, bytes)
         if len(self.output) <= PLUGIN_BYTES:
@@ -396,7 +396,7 @@ class _PluginProtocol(asyncio.SubprocessProtocol):
         if len(self.output) > PLUGIN_BYTES and not self.finished.done():
             self.finished.set_result(None)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the exit code tells more
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # asyncio passes it; the exit code says more
         """Complete the futures that wait for the process and its pipes."""
         for future in (self.finished, self.closed):
             if not future.done():

@@ -223,7 +223,7 @@ class KnownRequests:
             return None
         try:
             answer = respond_now(body)
-        except Exception:  # noqa: BLE001 - aiohttp calls the handler again and reports the error
+        except Exception:  # noqa: BLE001  # aiohttp calls the handler again and reports the error
             return None
         if answer is None:
             return None
@@ -674,7 +674,7 @@ def admission_webhook(
     web = library("aiohttp.web", "serving a webhook")
     response_type: Any = web.Response
 
-    class ReviewResponse(response_type):  # type: ignore[misc]
+    class ReviewResponse(response_type):  # type: ignore[misc]  # aiohttp is imported at run time
         """Response that tells its connection when it has been written."""
 
         request: Any

@@ -340,7 +340,7 @@ def test_loops_in_a_storm_do_the_same_with_live_stores(seed: int) -> None:
     def lived(stored: bool) -> list[tuple[Moment, str]]:
         storm = begun(seed)
         if stored:
-            storm.life.cluster = lambda objects: watched_cluster(objects, events=bool(seed % 2))  # type: ignore[method-assign]
+            storm.life.cluster = lambda objects: watched_cluster(objects, events=bool(seed % 2))
         stormy(storm, 12)
         return storm.trace
 

@@ -225,7 +225,7 @@ def test_evictions_for_memory_and_kills_of_long_ago(cluster: Path) -> None:
     (one,) = answer(run)["containers"]
     assert one["info"] == ["OOM"]
     assert one["memory"]["target"] > 3 << 30
-    event["metadata"]["creationTimestamp"] = "2025-01-05T03:00:00Z"  # type: ignore[index]  # Json is nested
+    event["metadata"]["creationTimestamp"] = "2025-01-05T03:00:00Z"
     with_items(cluster, event)
     lines = rows(200) + rows(200, pod="web-5d4f8-qwrtz")
     run = recommend(cluster, lines, "-o", "json")
