@@ -307,7 +307,7 @@ SMALL: Problem = {
             e, *(np.array([v], np.int32) for v in (0, 9, -1, -1)), np.array([0, 1], np.int32)
         ),
     ],
-)  # fmt: skip
+)
 def test_out_of_range_arguments_are_refused(call: Any) -> None:
     engine = build(SMALL)
     before = engine.checksum()

@@ -651,7 +651,7 @@ def test_a_response_before_the_whole_request_was_sent() -> None:
         ("https://anexample.com", {"HTTPS_PROXY": "p", "NO_PROXY": "example.com"}, "http://p"),
         ("https://h", {"HTTPS_PROXY": "p", "NO_PROXY": "*"}, ""),
     ],
-)  # fmt: skip
+)
 def test_proxies_of_the_environment(server: str, environ: dict[str, str], proxy: str) -> None:
     assert proxy_of(Access(server=server), environ) == proxy
     assert proxy_of(Access(server=server, proxy="http://own"), environ) == "http://own"

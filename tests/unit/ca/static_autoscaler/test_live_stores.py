@@ -436,7 +436,7 @@ OTHER_ANNOTATIONS = {
     "snapshot/pods/store.py": "compares them by identity",
     "snapshot/classes/pod_shapes.py": "compares all that are declared",
     "snapshot/watching.py": "of a bookmark",
-}  # fmt: skip
+}
 """Modules beneath the drivers that read annotations by themselves, and of what. Those of the VPA see whole pods."""
 
 
