@@ -230,12 +230,12 @@ def _raise_late(function: Callable[..., Any], args: Any, kwargs: Mapping[str, An
     """
     if isinstance(error, KscaleError):
         return
-    given = {**dict(zip(_positional(function), args, strict=False)), **kwargs}
+    passed = {**dict(zip(_positional(function), args, strict=False)), **kwargs}
     checks = _checks_of(function, own_errors=True)
-    for name, value in given.items():
+    for name, value in passed.items():
         if name in checks and (problem := _problem(name, value, checks[name], deep=True)) is not None:
             raise _error(function, args, kwargs, problem) from error
-    for name, value in given.items():
+    for name, value in passed.items():
         if (reason := _explain_by_value(value, error)) is not None:
             raise InputError(Problem(f"{name} is {show_value(value)}: {reason}", field=name)) from error
 
@@ -414,12 +414,12 @@ def _parameters(types: list[Any]) -> _Within:
 
 def _takes(function: Any, count: int) -> bool:
     """Check whether a function can be called with ``count`` positional arguments."""
-    called, given = function, count
+    called, positional = function, count
     if not isfunction(function):
-        called, given = getattr(type(function), "__call__", None), count + 1  # noqa: B004  # the method itself is needed, to count its parameters
+        called, positional = getattr(type(function), "__call__", None), count + 1  # noqa: B004  # the method itself is needed, to count its parameters
     if isfunction(called) and not vars(called):  # whose signature no decorator has changed
         code, defaults = called.__code__, called.__defaults__ or ()
-        if not code.co_kwonlyargcount and code.co_argcount - len(defaults) <= given <= code.co_argcount:
+        if not code.co_kwonlyargcount and code.co_argcount - len(defaults) <= positional <= code.co_argcount:
             return True
     try:
         parameters = signature(function)

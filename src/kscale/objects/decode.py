@@ -400,8 +400,8 @@ def encoding_error(error: Exception, text: bytes | memoryview | str) -> UnicodeD
     try:
         if not isinstance(text, str):
             str(text, "utf-8")
-    except UnicodeDecodeError as found:
-        return found
+    except UnicodeDecodeError as cause:
+        return cause
     return None
 
 

@@ -408,7 +408,7 @@ class _Run:
         paid = cloud.paid(now)
         result = []
         for name, pool in cloud.pools.items():
-            if self.setup.many_groups and not (pool.made or pool.machines or paid[name]):
+            if self.setup.many_groups and not (pool.created or pool.machines or paid[name]):
                 continue
             hours, price = _hours(paid[name]), self.setup.prices[name]
             labels = pool.group.node_template.node.metadata.labels or {}

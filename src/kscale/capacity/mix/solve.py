@@ -45,7 +45,7 @@ def find_undominated(kinds: BinKinds) -> NDArray[np.intp]:
     endless = kinds.available == UNLIMITED
     limit = np.minimum(kinds.most, kinds.count)
     weights = kinds.rows.T
-    kept = list[int]()
+    useful = list[int]()
     others = np.zeros(0, dtype=np.intp)  # those of them that can replace other kinds
 
     def replaceable(some: NDArray[np.intp], by: NDArray[np.intp]) -> NDArray[np.bool_]:
@@ -67,10 +67,10 @@ def find_undominated(kinds: BinKinds) -> NDArray[np.intp]:
             new = others[np.isin(others, batch)]  # the batch was not compared with these
             if not needed[s] and len(new) and replaceable(np.array([s]), new)[0]:
                 continue
-            kept.append(s)
+            useful.append(s)
             if endless[s]:
                 others = np.append(others, s)
-    result: NDArray[np.intp] = np.array(sorted(kept), dtype=np.intp)
+    result: NDArray[np.intp] = np.array(sorted(useful), dtype=np.intp)
     return result
 
 

@@ -593,9 +593,9 @@ class PodClasses:
     def get_requested_drivers(self, pods: Iterable[PodClass]) -> tuple[str, ...]:
         """Return the CSI drivers of the volumes that these classes attach, each once. All must be checkable."""
         counters = (
-            found
+            counter
             for pod in pods
-            for name, found in self._compiled_pods[self.number[pod.index]].counters
+            for name, counter in self._compiled_pods[self.number[pod.index]].counters
             if name == NodeVolumeLimits.name
         )
         return tuple(dict.fromkeys(driver for attached in counters for driver, _, _ in attached))

@@ -73,7 +73,7 @@ class Machine(msgspec.Struct, kw_only=True):
 class Pool(msgspec.Struct, kw_only=True):
     """Node group and its machines by name.
 
-    ``paid``: cost in machine nanoseconds up to ``counted``. ``made``: number of machines ever created. ``exists``
+    ``paid``: cost in machine nanoseconds up to ``counted``. ``created``: number of machines ever created. ``exists``
     False: the group has not been created yet. ``added``, ``removed``, ``lost``: machines requested (including
     replacements of lost ones), deleted, and lost since the group exists. ``failed``: machines with a creation error.
     ``description``: the current group, None after a change.
@@ -86,7 +86,7 @@ class Pool(msgspec.Struct, kw_only=True):
     machines: dict[str, Machine] = {}
     exists: bool = True
     upcoming: bool = False
-    made: int = 0
+    created: int = 0
     paid: int = 0
     added: int = 0
     removed: int = 0
@@ -286,11 +286,11 @@ class SimulatedCloud(Provider):
         """
         now = self._time.now
         pool.count(now)
-        name = f"{pool.group.id}-{pool.made}"
+        name = f"{pool.group.id}-{pool.created}"
         while self._api.find("Node", name) is not None:
-            pool.made += 1
-            name = f"{pool.group.id}-{pool.made}"
-        pool.made += 1
+            pool.created += 1
+            name = f"{pool.group.id}-{pool.created}"
+        pool.created += 1
         machine = Machine(name=name, id=_id(name), since=now)
         if not pool.times.in_stock(pool.billed_count, now):
             text = f"out of stock: {pool.group.id}"
