@@ -17,7 +17,7 @@ import kscale
 from kscale import ca, hpa, vpa
 from kscale.errors import ArgumentError, InputError
 from kscale.objects.api.core import Node
-from kscale.objects.argument_types import _checks_of, typed
+from kscale.objects.argument_types import _get_checks, typed
 from rows import each_row
 
 NOW = 1_800_000_000 * 10**9
@@ -47,7 +47,7 @@ OWN_ERRORS = {"kscale.build_info", "kscale.hpa.stable_state"}
 def parameters_of(function: Any) -> dict[str, str]:
     """Checked parameter -> its annotation."""
     inner = inspect.unwrap(function)
-    checks = _checks_of(inner)
+    checks = _get_checks(inner)
     return {name: str(each.annotation) for name, each in inspect.signature(inner).parameters.items() if name in checks}
 
 
@@ -58,7 +58,7 @@ CASES = [(name, parameter) for name, function in FUNCTIONS.items() for parameter
 def test_a_wrong_type_is_named(case: tuple[str, str]) -> None:
     name, parameter = case
     function = FUNCTIONS[name]
-    checks = _checks_of(inspect.unwrap(function))
+    checks = _get_checks(inspect.unwrap(function))
     refused = 0
     for wrong in (Alien(), {"no": "such"}, [Alien()], "text", 3.5):
         if checks[parameter].accepts(wrong):
@@ -269,7 +269,7 @@ def methods() -> list[tuple[str, str, str]]:
             member = inspect.getattr_static(type(item), method)
             if not inspect.isfunction(member) or not member.__module__.startswith("kscale"):
                 continue
-            checks = _checks_of(inspect.unwrap(member))
+            checks = _get_checks(inspect.unwrap(member))
             rows.extend(
                 (name, method, each.name)
                 for each in list(inspect.signature(member).parameters.values())[1:]
@@ -286,7 +286,7 @@ METHODS = methods()
 def test_a_method_names_an_argument_of_a_wrong_type(name: str, method: str, parameter: str) -> None:
     item = OBJECTS[name].copy() if name == "Cluster" else OBJECTS[name]
     function = getattr(item, method)
-    check = _checks_of(inspect.unwrap(function))[parameter]
+    check = _get_checks(inspect.unwrap(function))[parameter]
     needed = [each.name for each in inspect.signature(function).parameters.values() if each.default is each.empty]
     wrong = next(value for value in (Alien(), 3.5) if not check.accepts(value))
     with pytest.raises(InputError, match=rf"\b(a )?{parameter}\b.*(Alien|3\.5)") as caught:
