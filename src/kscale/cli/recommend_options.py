@@ -501,7 +501,7 @@ def _pools(before: PackedPools, after: PackedPools) -> list[str]:
 
 
 def _share(new: int, old: int) -> str:
-    """Format ``new`` as a percentage of ``old``; ``something`` if ``old`` is 0."""
+    """Format ``new`` as a whole percentage of ``old``; ``something`` if ``old`` is 0."""
     return f"{new / old:.0%}" if old else "something"
 
 

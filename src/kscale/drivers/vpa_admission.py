@@ -327,7 +327,7 @@ class AdmissionController:
 
     @staticmethod
     def _apply(into: VpaIndex | LimitRanges, item: VerticalPodAutoscaler | LimitRange, *, deleted: bool) -> None:
-        """Apply a change of an object to a VPA index or limit ranges."""
+        """Store a new or changed object in a VPA index or limit ranges, or remove it if it is ``deleted``."""
         if deleted:
             into.remove(item.namespace, item.name)
         else:

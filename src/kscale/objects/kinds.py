@@ -296,7 +296,10 @@ class ServedResource(msgspec.Struct, frozen=True):
 
 
 def _declare(group: str, kind: str, name: str, *, scales: bool = False, namespaced: bool = True) -> ServedResource:
-    """Build the resource of a built-in kind in version v1. ``scales``: whether it has a scale (autoscaling/v1)."""
+    """Build the resource of a built-in kind in version v1, whose plural is ``name``.
+
+    ``scales``: it has a scale (autoscaling/v1). ``namespaced``: its objects are in namespaces.
+    """
     return ServedResource(group, "v1", kind, name, namespaced, AUTOSCALING_V1 if scales else "")
 
 

@@ -324,7 +324,7 @@ class PodUsage:
         """Read a PodMetricsList as :meth:`from_json` does, and the creation times of its items.
 
         The result is (usage, creation times as texts). The times are None if an item may have other fields than a
-        PodMetrics with names, labels and a creation time.
+        PodMetrics with names, labels and a creation time. Raises InputError if the text is malformed.
         """
         try:
             columns = _projection.read_pod_metrics(data)

@@ -335,7 +335,7 @@ class _Run:
     # -- report -------------------------------------------------------------------------------------------------------
 
     def _report(self, interrupted: bool) -> SimulationReport:
-        """Build the report of the run up to the current time."""
+        """Build the report of the run up to the current time. ``interrupted``: the run did not reach its end."""
         world, ledger, log = self.world, self.ledger, self.log
         now = world.time.now
         ledger.settle()

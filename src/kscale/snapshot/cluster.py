@@ -75,7 +75,11 @@ def reading(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P
 
 
 def _guarded(method: Callable[Concatenate[S, P], R], *, changes: bool) -> Callable[Concatenate[S, P], R]:
-    """Return the method with the object's lock (``_busy``) held during each call."""
+    """Return the method with the object's lock (``_busy``) held during each call.
+
+    ``changes``: the method changes the object. A call raises ConcurrentUseError instead of waiting if another thread
+    holds the lock, and the call or the other thread changes the object.
+    """
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -206,7 +206,7 @@ class PodGroups(Sequence[PodGroup]):
         self._said = {new if name == old else name: verdicts for name, verdicts in self._said.items()}
 
     def erase(self, group: str) -> None:
-        """Remove the result of a node group."""
+        """Remove the result of a node group, if there is one."""
         self._said.pop(group, None)
 
     def give_up(self, reason: str) -> None:

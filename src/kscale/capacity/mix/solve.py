@@ -298,7 +298,7 @@ def _without_dominated(cell: Cell, kinds: BinKinds) -> Cell:
 
 
 def _find_rare_kinds(kinds: BinKinds) -> NDArray[np.bool_]:
-    """Return bool[T]: whether the kind rarely pays, as a hint for the search."""
+    """Return bool[T]: whether the kind rarely pays, as a hint for the search. True for all but :func:`candidates`."""
     mask = np.ones(kinds.size, dtype=bool)
     mask[candidates(kinds)] = False
     return mask

@@ -654,8 +654,9 @@ def proxy_of(access: Access, environ: Mapping[str, str]) -> str:
 def _is_excepted(
     entry: str, host: str, port: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address | None
 ) -> bool:
-    """Check whether an entry of ``NO_PROXY`` covers a server. An entry with a port covers that port only.
+    """Check whether an entry of ``NO_PROXY`` covers a server: ``*``, a network, an IP address, or a domain.
 
+    A domain covers its subdomains; with a leading dot, only these. An entry with a port covers that port only.
     ``address``: the host as an IP address, if it is one.
     """
     if entry == "*":

@@ -167,6 +167,7 @@ class ExecPlugin:
     async def _run_program(self, env: Mapping[str, str], interactive: bool) -> bytes:
         """Run the plug-in with these environment variables and return its output.
 
+        An ``interactive`` plug-in reads the program's standard input and has no time limit.
         Raises CredentialError if it fails.
         """
         command = self._config.command

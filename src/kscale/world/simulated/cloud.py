@@ -465,7 +465,7 @@ def _ready_condition(status: str, at: str) -> Condition:
 
 
 def _node(group: NodeGroup, machine: Machine, startup: Sequence[Taint], *, ready: bool, at: str) -> Node:
-    """Build the node object of a machine.
+    """Build the node object of a machine. A node that is not ``ready`` has the taint ``node.kubernetes.io/not-ready``.
 
     ``startup``: additional taints. ``at``: time of its conditions in API format.
     """

@@ -61,7 +61,7 @@ class GarbageCollector:
                     self._turn.schedule()
 
     def _note(self, uid: str, dependent: tuple[str, str], *, is_there: bool) -> None:
-        """Record or remove a dependent, given as (kind, key), of the owner with this UID."""
+        """Record a dependent, given as (kind, key), of the owner with this UID, or remove it if not ``is_there``."""
         dependents = self._of.setdefault(uid, {})
         if is_there:
             dependents[dependent] = None
