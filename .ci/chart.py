@@ -47,7 +47,7 @@ def manifests(program: str, *, image: str, namespace: str, replicas: int) -> lis
 class Dumper(yaml.SafeDumper):
     """YAML without anchors, which Helm's expressions could not see through."""
 
-    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - yaml's signature
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002  # yaml's signature
         return True
 
 

@@ -23,7 +23,7 @@ class Page(HTMLParser):
         self.links: list[str] = []
         self.feed(text)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002 - the parser's
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002  # the signature of HTMLParser
         for name, value in attrs:
             if value and name == "id":
                 self.anchors.add(value)

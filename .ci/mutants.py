@@ -446,7 +446,7 @@ class Server:
                 (self._room / "now.txt").write_text(f"{current}\n")
                 signal.setitimer(signal.ITIMER_VIRTUAL, TEST_SECONDS)
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-        except BaseException:  # noqa: BLE001 - a fork never returns to the frames of its parent
+        except BaseException:  # noqa: BLE001  # the forked process must not return to its parent's code
             traceback.print_exc()
             fails(current)
         os._exit(0)

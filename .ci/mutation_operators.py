@@ -41,7 +41,7 @@ class RemoveStatement(Operator):
         if is_call or is_await or is_augmented:
             yield node.start_pos, node.end_pos
 
-    def mutate(self, node: NodeOrLeaf, index: int) -> NodeOrLeaf:  # noqa: ARG002 - cosmic-ray names it
+    def mutate(self, node: NodeOrLeaf, index: int) -> NodeOrLeaf:  # noqa: ARG002  # cosmic-ray passes it
         return _text("pass", node)
 
     @classmethod
@@ -56,7 +56,7 @@ class NegateMembership(Operator):
         if node.type == "comparison" and len(node.children) == 3 and _is_membership(node.children[1]):
             yield node.children[1].start_pos, node.children[1].end_pos
 
-    def mutate(self, node: NodeOrLeaf, index: int) -> NodeOrLeaf:  # noqa: ARG002 - cosmic-ray names it
+    def mutate(self, node: NodeOrLeaf, index: int) -> NodeOrLeaf:  # noqa: ARG002  # cosmic-ray passes it
         negated = node.children[1].get_code().strip() == "in"
         node.children[1] = _text("not in" if negated else "in", node.children[1])
         return node
@@ -73,7 +73,7 @@ class ReturnNone(Operator):
         if node.type == "return_stmt" and len(node.children) > 1 and node.children[1].get_code().strip() != "None":
             yield node.children[1].start_pos, node.children[1].end_pos
 
-    def mutate(self, node: NodeOrLeaf, index: int) -> NodeOrLeaf:  # noqa: ARG002 - cosmic-ray names it
+    def mutate(self, node: NodeOrLeaf, index: int) -> NodeOrLeaf:  # noqa: ARG002  # cosmic-ray passes it
         node.children[1] = _text("None", node.children[1])
         return node
 
@@ -99,7 +99,7 @@ class SwapArguments(Operator):
             return
         yield first.start_pos, second.end_pos
 
-    def mutate(self, node: NodeOrLeaf, index: int) -> NodeOrLeaf:  # noqa: ARG002 - cosmic-ray names it
+    def mutate(self, node: NodeOrLeaf, index: int) -> NodeOrLeaf:  # noqa: ARG002  # cosmic-ray passes it
         first, second = node.children[0], node.children[2]
         texts = first.get_code(include_prefix=False), second.get_code(include_prefix=False)
         node.children[0], node.children[2] = _text(texts[1], first), _text(texts[0], second)

@@ -110,7 +110,7 @@ class World:
         self.nodes: list[Node] = list(cluster().nodes())
         groups = AutoScalingGroups(
             Aws(), tags={"k8s.io/cluster-autoscaler/enabled": ""}, now=lambda: self.time, monotonic=lambda: self.time
-        )  # type: ignore[arg-type]  # only the calls that these groups need
+        )
         self.provider = AwsGroups(groups, lambda: self.nodes)
         self.provider.refresh()
 
@@ -129,11 +129,11 @@ def world() -> World:
 
 
 @pytest.mark.parametrize("act", ["again", "read"])
-def test_provider(benchmark, act: str) -> None:  # type: ignore[no-untyped-def]
+def test_provider(benchmark, act: str) -> None:
     assert benchmark.pedantic(getattr(world(), act), rounds=5, warmup_rounds=1) == sum(INSTANCES) + GROUPS
 
 
-def test_loop(benchmark) -> None:  # type: ignore[no-untyped-def]
+def test_loop(benchmark) -> None:
     """A loop keeps under 200 ms of CPU time."""
     state: list[Any] = [None]
     spent: list[float] = []

@@ -142,7 +142,7 @@ def scale_all(world: SimulatedWorld, replicas: int) -> None:
         world.api.put(replace(each, spec=replace(each.spec, replicas=replicas)))
 
 
-def test_pod_events(benchmark) -> None:  # type: ignore[no-untyped-def]
+def test_pod_events(benchmark) -> None:
     setup = coming_and_going()
     begin = time.process_time()
     report = benchmark.pedantic(simulate, args=(setup,), rounds=1, iterations=1).report
@@ -156,7 +156,7 @@ def test_pod_events(benchmark) -> None:  # type: ignore[no-untyped-def]
 
 @pytest.mark.parametrize("vpa", [False, True], ids=["plain", "vpa"])
 @pytest.mark.parametrize("horizon", ["2m", "12m"])
-def test_simulated(benchmark, horizon: str, vpa: bool) -> None:  # type: ignore[no-untyped-def]
+def test_simulated(benchmark, horizon: str, vpa: bool) -> None:
     result = benchmark.pedantic(run, args=(horizon,), kwargs={"vpa": vpa}, rounds=1, iterations=1)
     report = result.report
     assert report.pod_events >= 4 * APPS * EACH
@@ -167,7 +167,7 @@ def test_simulated(benchmark, horizon: str, vpa: bool) -> None:  # type: ignore[
 
 @pytest.mark.parametrize("vpa", [False, True], ids=["plain", "vpa"])
 @pytest.mark.parametrize("curve", [hourly, daily], ids=["steady", "tides"])
-def test_day(benchmark, curve: Curve, vpa: bool) -> None:  # type: ignore[no-untyped-def]
+def test_day(benchmark, curve: Curve, vpa: bool) -> None:
     begin = time.process_time()
     kwargs = {"vpa": vpa, "curve": curve}
     report = benchmark.pedantic(run, args=(f"{HOURS}h",), kwargs=kwargs, rounds=1, iterations=1).report

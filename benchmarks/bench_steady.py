@@ -56,7 +56,7 @@ def place(cluster: kscale.Cluster) -> int:
 
 @pytest.mark.parametrize("act", [session, place])
 @pytest.mark.parametrize("since", ["cold", "changed", "same"])
-def test_steady(benchmark, act, since: str) -> None:  # type: ignore[no-untyped-def]
+def test_steady(benchmark, act, since: str) -> None:
     seeds = iter(range(1, 100))
     want = act(cluster())
     act(kscale.Cluster([]))  # what is imported at first use

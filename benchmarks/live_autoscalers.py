@@ -62,7 +62,7 @@ FLAGS: Final = {
         f"--concurrent-horizontal-pod-autoscaler-syncs={SYNCS}",
     ),
     "vpa-recommender": ("--recommender-interval=1s", "--checkpoints-timeout=10m", "--update-worker-count=100"),
-}  # fmt: skip
+}
 
 
 class Figures(msgspec.Struct, kw_only=True):

@@ -388,7 +388,7 @@ def _handler(aws: EmulatedAws) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(content)
 
-        do_POST = do_GET = _answer  # noqa: N815 - http.server's names
+        do_POST = do_GET = _answer  # noqa: N815  # http.server's names
 
         def log_message(self, *_: Any) -> None:
             pass

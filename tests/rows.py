@@ -28,7 +28,7 @@ def each_row(
             for row in table:
                 try:
                     test(row)
-                except (Exception, pytest.fail.Exception):  # noqa: BLE001 - whatever a row fails with is reported
+                except (Exception, pytest.fail.Exception):  # noqa: BLE001  # any failure of a row is reported
                     failures.append(f"{label(row)}\n{traceback.format_exc()}")
             if failures:
                 pytest.fail("\n".join([f"{len(failures)} of {len(table)} rows:", *failures]), pytrace=False)

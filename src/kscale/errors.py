@@ -28,7 +28,7 @@ def show_value(value: object, limit: int = 60) -> str:
     """
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001  (a repr of a caller's type may raise anything)
+    except Exception:  # noqa: BLE001  # the repr of a caller's type may raise anything
         text = f"<{type(value).__name__}>"
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 

@@ -132,12 +132,12 @@ def predicate(
         signature = types.int32(array, array, types.int64, types.int64, types.int64, types.int64)
 
         @numba.cfunc(signature)
-        def call(request_at, free_at, columns, slots, _pod, _node):  # type: ignore[no-untyped-def]  # numba types it
+        def call(request_at, free_at, columns, slots, _pod, _node):  # type: ignore[no-untyped-def]  # numba infers the types
             request = numba.carray(request_at, (columns,))
             free = numba.carray(free_at, (columns,))
             try:
                 fits = judged(request, free, slots)
-            except Exception:  # noqa: BLE001  # nothing may leave a C function
+            except Exception:  # noqa: BLE001  # no exception may leave a C callback
                 return 2
             return 0 if fits else 1
 
@@ -205,14 +205,14 @@ def scorer(
         signature = types.int32(integers, integers, types.int64, types.int64, floats)
 
         @numba.cfunc(signature)
-        def row(request_at, free_at, nodes, columns, scores_at):  # type: ignore[no-untyped-def]  # numba types it
+        def row(request_at, free_at, nodes, columns, scores_at):  # type: ignore[no-untyped-def]  # numba infers the types
             request = numba.carray(request_at, (columns,))
             free = numba.carray(free_at, (nodes, columns))
             result = numba.carray(scores_at, (nodes,))
             try:
                 for node in range(nodes):
                     result[node] = scored(request, free[node])
-            except Exception:  # noqa: BLE001  # nothing may leave a C function
+            except Exception:  # noqa: BLE001  # no exception may leave a C callback
                 return 1
             return 0
 

@@ -125,7 +125,7 @@ class Folded(msgspec.Struct, frozen=True):
 
 class Chart(msgspec.Struct, frozen=True):
     """Lines over time: ``x`` in seconds from the beginning; each of ``lines`` has the same length. ``steps``: a value
-    holds until the next one. ``unit``: title of the axis of values. ``whole``: the values are whole numbers, and the
+    holds until the next one. ``unit``: title of the axis of values. ``integral``: the values are whole numbers, and the
     axis shows no others.
     """
 
@@ -134,7 +134,7 @@ class Chart(msgspec.Struct, frozen=True):
     lines: Mapping[str, Sequence[float]] = msgspec.field(default_factory=dict)
     steps: bool = True
     unit: str = ""
-    whole: bool = False
+    integral: bool = False
 
 
 class Origin(msgspec.Struct, frozen=True):

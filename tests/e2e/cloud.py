@@ -73,7 +73,7 @@ class FakeCloud:
             for i, name in enumerate(self._create_names(machines, delta)):
                 if machines.registers:
                     after = machines.boot + i * machines.apart
-                    self._later(after, lambda name=name: self._register(group, name))  # type: ignore[misc]
+                    self._later(after, lambda name=name: self._register(group, name))
 
     def decrease_target_size(self, group: str, delta: int) -> None:
         self._record("DecreaseTargetSize", group, delta)
@@ -96,7 +96,7 @@ class FakeCloud:
             for name in names:
                 if name in machines.running:
                     machines.running.remove(name)
-                    self._later(0.0, lambda name=name: self._unregister(name))  # type: ignore[misc]
+                    self._later(0.0, lambda name=name: self._unregister(name))
 
     def create_group(self, group: str, *, asynchronous: bool = False) -> Sequence[NodeGroup]:
         raise ProviderError("Not implemented")

@@ -8,8 +8,8 @@ import pytest
 
 pytest.register_assert_rewrite("unit.world.informer_cases", "unit.world.stores_cases", "unit.world.writer_cases")
 
-from e2e.control_plane import ControlPlane  # noqa: E402 - the line above comes first
-from e2e.real_api import cleared  # noqa: E402 - the same
+from e2e.control_plane import ControlPlane  # noqa: E402  # after the call above
+from e2e.real_api import cleared  # noqa: E402  # as above
 
 
 @pytest.fixture(scope="session")

@@ -47,7 +47,7 @@ class StartError(RuntimeError):
     """A program did not start."""
 
 
-class Refused(RuntimeError):  # noqa: N818 - it is an answer
+class Refused(RuntimeError):  # noqa: N818  # no fault: the API server's answer
     """The API server refused what a test asked for."""
 
     def __init__(self, code: int, message: str) -> None:

@@ -177,7 +177,7 @@ def test_the_clock_is_set_an_hour_ahead_and_back(tmp_path: Path) -> None:
         for change in (clock.touch, clock.unlink):
             change()
             known = await asyncio.to_thread(scene.samples)
-            await scene.until(lambda known=known: scene.samples() > known + 8)  # type: ignore[misc]
+            await scene.until(lambda known=known: scene.samples() > known + 8)
             await admits(scene)
         assert await asyncio.to_thread(scene.done) == before
         assert await asyncio.to_thread(scene.settled)

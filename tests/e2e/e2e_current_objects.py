@@ -81,7 +81,7 @@ def test_pod_that_becomes_ready_during_the_metrics_request_counts(plane: Control
     """Three pods at 150 % of their target, one of which is not ready when the question is asked: with it the size is
     five, without it three."""
     scene = Scene(plane)
-    scene.usage = lambda of, container: {"cpu": "750m"}  # type: ignore[method-assign]
+    scene.usage = lambda of, container: {"cpu": "750m"}
     scene.target("web", 3, "/apis/apps/v1", "deployments", "Deployment")
     put_pod(plane, "web-2", ready=False)
 
@@ -134,7 +134,7 @@ def test_there_is_a_full_period_between_two_decisions(
     def usage(of: dict[str, Any], container: str) -> dict[str, str]:
         return {"cpu": f"{next(used)}m"}
 
-    scene.usage = usage  # type: ignore[method-assign]
+    scene.usage = usage
     names = [f"web{number}" for number in range(count)]
     for name in names:
         scene.target(name, 2, "/apis/apps/v1", "deployments", "Deployment")

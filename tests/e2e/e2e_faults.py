@@ -442,7 +442,7 @@ def test_the_clock_is_set_an_hour_ahead_and_back(plane: ControlPlane, tmp_path: 
         for change in (clock.touch, clock.unlink):
             change()
             loops = scene.output().count("LoopReport")
-            await scene.until(lambda loops=loops: scene.output().count("LoopReport") > loops + 5)  # type: ignore[misc]
+            await scene.until(lambda loops=loops: scene.output().count("LoopReport") > loops + 5)
         assert program.poll() is None
         assert (scene.calls, scene.tainted()) == ([], [])
         assert [line for line in scene.output().splitlines() if line.startswith("E ")] == []
@@ -467,7 +467,7 @@ def test_the_clock_is_set_while_nodes_come_and_go(plane: ControlPlane, tmp_path:
         for change in (clock.touch, clock.unlink):
             change()
             loops = scene.output().count("LoopReport")
-            await scene.until(lambda loops=loops: scene.output().count("LoopReport") > loops + 2)  # type: ignore[misc]
+            await scene.until(lambda loops=loops: scene.output().count("LoopReport") > loops + 2)
             assert (scene.done(), scene.tainted()) == (grown, ["small-1"])
         await scene.until(lambda: scene.running() == ["big-0", "here-0", "there-0"] and not scene.tainted())
         assert sorted(scene.done()) == sorted([*ONCE, *grown])

@@ -207,7 +207,7 @@ class _Numbers:
         """Numbers that the dtype holds; now and then the shape is another one."""
         if self.byte() == 255:
             shape = (*shape[1:], self.few())
-        ends = np.iinfo(np.dtype(dtype))  # type: ignore[type-var]
+        ends = np.iinfo(np.dtype(dtype))
         flat = [min(max(self.any(), int(ends.min)), int(ends.max)) for _ in range(int(np.prod(shape)))]
         return np.array(flat, dtype).reshape(shape)
 
@@ -382,7 +382,7 @@ def server(data: bytes) -> None:
         lambda: _answered(performer(Get(kind="Lease", api_version="coordination.k8s.io/v1", name="l", watched=False))),
         lambda: _answered(performer(GetScale(resource="deployments.apps", namespace="d", name="a"))),
         *(
-            lambda api=api, columns=columns: _answered(  # type: ignore[misc]  # of the loop
+            lambda api=api, columns=columns: _answered(
                 metrics.get(GetMetric(api=api, metric="m", kind="Pod", namespace="d", selector="", columns=columns))
             )
             for api, columns in (("resource", False), ("resource", True), ("custom", False), ("external", False))

@@ -18,7 +18,7 @@ def test_recorded_answers(golden_cases: Sequence[Recorded]) -> None:
         assert module is not None
         try:
             module.check(record.case())
-        except Exception:  # noqa: BLE001 - whatever a wrong answer leads to
+        except Exception:  # noqa: BLE001  # a wrong answer may lead to any exception
             differences.append(f"{record.name}\n{traceback.format_exc()}")
     if differences:
         pytest.fail("\n".join([f"{len(differences)} of {len(golden_cases)} cases:", *differences]), pytrace=False)

@@ -121,7 +121,7 @@ async def _many_slow(port: Port) -> None:
 async def _never_reads(port: Port) -> None:
     """Requests without reading any answer."""
     _, writer = await port.connect()
-    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    writer.transport.pause_reading()
     try:
         for _ in range(2000):
             if writer.transport.is_closing():
@@ -190,7 +190,7 @@ HTTP: Final[dict[str, Attack]] = {
     "a deep object": _sending(_body(b'{"request":' * 100_000 + b"1" + b"}" * 100_000)),
     "TRACE and a path of nonsense": _sending(b"TRACE /../../%00%ff?\xff HTTP/1.1\r\nHost: a\r\n\r\n"),
     "HTTP/9.9": _sending(b"GET / HTTP/9.9\r\n\r\n"),
-}  # fmt: skip
+}
 CONNECTING: Final[dict[str, Attack]] = {
     "connections that send nothing": _many,
     "connections that are reset": _come_and_go,
@@ -215,7 +215,7 @@ GRPC: Final[dict[str, Attack]] = {
     ),
     "window updates beyond all": _sending(_PREFACE + _SETTINGS, flood=_frame(8, 0, 0, b"\x7f\xff\xff\xff") * 1000),
     "a preface cut off": _sending(_PREFACE[:10]),
-}  # fmt: skip
+}
 
 
 SMOKE: Final = {"slow headers", "a body without end", "half closed", "connections that send nothing", "frames of noise"}

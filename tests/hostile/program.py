@@ -22,13 +22,13 @@ HOUR = 3600 * SECOND
 
 def fill_pools() -> None:
     """Let each pool start all its threads with its first task."""
-    start_one: Callable[[ThreadPoolExecutor], None] = ThreadPoolExecutor._adjust_thread_count  # type: ignore[attr-defined]
+    start_one: Callable[[ThreadPoolExecutor], None] = ThreadPoolExecutor._adjust_thread_count
 
     def start_all(pool: ThreadPoolExecutor) -> None:
         while len(pool._threads) < pool._max_workers:
             start_one(pool)
 
-    ThreadPoolExecutor._adjust_thread_count = start_all  # type: ignore[attr-defined]
+    ThreadPoolExecutor._adjust_thread_count = start_all
 
 
 def name_threads() -> None:
@@ -40,7 +40,7 @@ def name_threads() -> None:
             comm.write(thread.name[:15])
         run(thread)
 
-    threading.Thread.run = run_named  # type: ignore[method-assign]
+    threading.Thread.run = run_named
 
 
 if __name__ == "__main__":

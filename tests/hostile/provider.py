@@ -66,7 +66,7 @@ class ProviderScenario:
     loops: int = 3
 
 
-class HostileProvider(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
+class HostileProvider(grpc.GenericRpcHandler):
     """A cloud with one group, whose instances are the nodes of the API server with the group's label.
 
     ``hits``: requests that met the fault, by method.

@@ -165,7 +165,7 @@ def _list(name: str, rewrite: Callable[[bytes], bytes], **more: Any) -> Scenario
 
 
 def _list_sent(name: str, *pieces: bytes, then: str = "close", **more: Any) -> Scenario:
-    fault = lambda: Fault(applies=_lists, answer=sent(*pieces, then=then), relists=True)  # noqa: E731  # one line each
+    fault = lambda: Fault(applies=_lists, answer=sent(*pieces, then=then), relists=True)  # noqa: E731  # shorter than a function
     return Scenario(f"list: {name}", fault, **more)
 
 
@@ -217,7 +217,7 @@ def _watch(name: str, line: str | bytes, **more: Any) -> Scenario:
 
 def _watch_sent(name: str, *pieces: bytes, then: str = "close", **more: Any) -> Scenario:
     """In place of every watch that is opened; those that are open are cut."""
-    fault = lambda: Fault(applies=_watches, answer=sent(*pieces, then=then), relists=True)  # noqa: E731
+    fault = lambda: Fault(applies=_watches, answer=sent(*pieces, then=then), relists=True)  # noqa: E731  # as above
     return Scenario(f"watch: {name}", fault, **more)
 
 
@@ -310,7 +310,7 @@ def _anything() -> Iterator[Scenario]:
 
 def _bodies(what: str, applies: Callable[[Request], bool], bodies: dict[str, bytes], **more: Any) -> Iterator[Scenario]:
     for name, body in bodies.items():
-        fault = lambda body=body: Fault(applies=applies, answer=sent(response(body)))  # noqa: E731
+        fault = lambda body=body: Fault(applies=applies, answer=sent(response(body)))  # noqa: E731  # as above
         yield Scenario(f"{what}: {name}", fault, **more)
 
 

@@ -307,7 +307,7 @@ SMALL: Problem = {
             e, *(np.array([v], np.int32) for v in (0, 9, -1, -1)), np.array([0, 1], np.int32)
         ),
     ],
-)  # fmt: skip
+)
 def test_out_of_range_arguments_are_refused(call: Any) -> None:
     engine = build(SMALL)
     before = engine.checksum()
@@ -490,7 +490,7 @@ def test_scan_skips_domains_with_anti_affinity_pods(hosts: str, nodes: int, coun
 
 def test_other_dtypes_are_refused() -> None:
     with pytest.raises(ValueError, match="Buffer dtype mismatch"):
-        build(SMALL).verdicts(np.zeros(1, dtype=np.int64))  # type: ignore[arg-type]
+        build(SMALL).verdicts(np.zeros(1, dtype=np.int64))
 
 
 class Ledger:

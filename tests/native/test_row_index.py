@@ -131,5 +131,5 @@ def test_inconsistent_arguments_are_refused() -> None:
         with pytest.raises(NativeError):
             call()
     with pytest.raises(TypeError):
-        index.row(5, names)  # type: ignore[arg-type]  # what it refuses
+        index.row(5, names)
     assert [index.row(name, names) for name in names] == [0, 1]

@@ -72,7 +72,7 @@ def compare(kind: Kind, inputs: Json, want: Any) -> tuple[str, str] | None:
     case = {"name": "oracle", "kind": kind.name, "input": copy.deepcopy(inputs), "want": copy.deepcopy(want)}
     try:
         kind.adapter.check(case)
-    except Exception as error:  # noqa: BLE001 - an error of kscale is a difference, too
+    except Exception as error:  # noqa: BLE001  # an error of kscale is a difference, too
         return _describe(error, str(kind.adapter.__file__))
     return None
 

@@ -102,7 +102,7 @@ def decide(target: Target, memory: Memory, now: int, window: int, *, to_zero: bo
     return out
 
 
-def by_metrics(target, memory, now, window, by_itself, legacy, tell):  # type: ignore[no-untyped-def]  # as decide has them
+def by_metrics(target, memory, now, window, by_itself, legacy, tell):
     current, minimum = target.current, target.minimum
     out = Decision("metrics", current)
     if target.selector_error != "none":

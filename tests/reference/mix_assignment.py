@@ -101,7 +101,7 @@ def _most_nodes(problem: Problem, machine: Machine) -> int:
     return most if machine.most is None else min(most, machine.most)
 
 
-def _fill(problem: Problem, machine: Machine, there: int, on: list[int], make) -> None:  # type: ignore[no-untyped-def]
+def _fill(problem: Problem, machine: Machine, there: int, on: list[int], make) -> None:
     """What one node can hold."""
     variable, row = make
     shapes = problem.shapes
@@ -121,7 +121,7 @@ def _fill(problem: Problem, machine: Machine, there: int, on: list[int], make) -
                 row(-float("inf"), 1.0, {some[s]: 1.0, some[other]: 1.0})
 
 
-def _spread(problem: Problem, s: int, nodes, make) -> None:  # type: ignore[no-untyped-def]
+def _spread(problem: Problem, s: int, nodes, make) -> None:
     """A zone counts if a pod could run on one of its machines, or if it has a node that the selectors admit."""
     variable, row = make
     shape = problem.shapes[s]

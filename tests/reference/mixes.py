@@ -203,7 +203,7 @@ def cheapest(problem: Problem) -> tuple[int, float] | None:
     return fewest, float(highs.getInfo().objective_function_value)
 
 
-def _limit(problem: Problem, nodes, row) -> None:  # type: ignore[no-untyped-def]
+def _limit(problem: Problem, nodes, row) -> None:
     for resource, most in problem.limits.items():
         terms, room = {}, float(most)
         for machine, mine in zip(problem.machines, nodes, strict=True):
@@ -221,7 +221,7 @@ def _limit(problem: Problem, nodes, row) -> None:  # type: ignore[no-untyped-def
         row(-float("inf"), 1e-7, terms)
 
 
-def _spread(shape: Shape, there, zones, machines, nodes, make, big) -> None:  # type: ignore[no-untyped-def]
+def _spread(shape: Shape, there, zones, machines, nodes, make, big) -> None:
     """At most ``skew`` more in a zone than in any other where a pod could run, or with a node that selectors admit."""
     variable, row = make
     for z, zone in enumerate(zones):

@@ -74,7 +74,7 @@ ODD: dict[str, Callable[[], Any]] = {
     "matrix": lambda: np.zeros((2, 2)),
     "not a time": lambda: np.datetime64("NaT"),
     "table": lambda: pd.DataFrame({"a": [1]}),
-    "naive": lambda: datetime(2026, 1, 1),  # noqa: DTZ001  (the fault under test)
+    "naive": lambda: datetime(2026, 1, 1),  # noqa: DTZ001  # a time without a zone is refused
     "last year": lambda: datetime(9999, 12, 31, tzinfo=UTC),
     "duration": lambda: timedelta(1),
     "true": lambda: True,
@@ -208,8 +208,8 @@ def test_an_odd_argument_is_taken_or_refused_by_name(name: str, parameter: str) 
         try:
             function(**{**valid, parameter: value()})
         except KscaleError as error:
-            assert str(error)  # noqa: PT017  (every odd value is tried)
-        except Exception as error:  # noqa: BLE001  (the assertion lists them all)
+            assert str(error)  # noqa: PT017  # every odd value is tried
+        except Exception as error:  # noqa: BLE001  # the assertion lists them all
             raw.append(f"{label}: {type(error).__name__}: {error}")
     assert raw == []
 
@@ -244,7 +244,7 @@ def test_a_function_that_makes_no_executor_is_named() -> None:
 
 def test_a_callback_with_other_parameters_is_refused_before_any_work() -> None:
     with pytest.raises(TypeError, match=r"on_row is .*, not a function of 1 argument"):
-        whatif(Base(cluster(), groups(), NOW), [], on_row=lambda: None)  # type: ignore[arg-type,misc]
+        whatif(Base(cluster(), groups(), NOW), [], on_row=lambda: None)
 
 
 def test_a_text_is_no_collection_of_node_names() -> None:

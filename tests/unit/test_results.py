@@ -351,7 +351,7 @@ def test_groups_of_a_mix_are_the_groups_of_the_next_call() -> None:
     assert kscale.scale_up(cluster(), plan.groups, now=NOW).new_node_count == plan.node_count
     assert pickle.loads(pickle.dumps(plan)).groups == plan.groups
     with pytest.raises(InputError, match="read from JSON"):
-        msgspec.convert(msgspec.to_builtins(plan), type(plan)).groups  # noqa: B018  the access raises
+        msgspec.convert(msgspec.to_builtins(plan), type(plan)).groups  # noqa: B018  # the access raises
 
 
 def test_every_record_type_has_a_summary_in_plain_fields() -> None:

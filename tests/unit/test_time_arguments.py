@@ -87,7 +87,7 @@ INSTANCES: Final[dict[str, Callable[[], Any]]] = {
     "HorizontalAutoscaler": HorizontalAutoscaler,
     "PrometheusHistory": lambda: kscale.series.PrometheusHistory(),
 }
-WRONG: Final = [datetime(2026, 1, 1), "2026-01-01T00:00:00Z", 1.5e9, True]  # noqa: DTZ001 (the point of the test)
+WRONG: Final = [datetime(2026, 1, 1), "2026-01-01T00:00:00Z", 1.5e9, True]  # noqa: DTZ001  # a time without a zone is refused
 RIGHT: Final = [datetime(2026, 1, 1, tzinfo=UTC), 1_795_348_800 * effects.SECOND]
 
 

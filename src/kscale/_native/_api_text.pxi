@@ -24,8 +24,9 @@ cdef extern from "kscale/usual_texts.hpp" namespace "kscale" nogil:
 
 
 def moments(list texts):
-    """``(int64[n], places)``: nanoseconds since 1970 of each text ``YYYY-MM-DDTHH:MM:SS[.fraction]Z``, and the places of
-    what is written in another way or is no text, whose moment is 0."""
+    """Return ``(int64[n], places)``: nanoseconds since 1970 of each text ``YYYY-MM-DDTHH:MM:SS[.fraction]Z``, and the
+    places of texts in another form and of values that are no text, whose moment is 0.
+    """
     cdef Py_ssize_t i, size
     cdef const char* at
     cdef list odd = []
@@ -42,8 +43,10 @@ def moments(list texts):
 
 
 def newest_time(const unsigned char[::1] text, const int64_t[::1] begin, const int64_t[::1] size):
-    """``(newest, texts)`` of the JSON objects in a text: the newest creationTimestamp, startTime or lastTransitionTime
-    in nanoseconds since 1970 (the lowest int64 without one), and the bytes of times that are written in another way."""
+    """Return ``(newest, texts)`` of the JSON objects in a text: the newest creationTimestamp, startTime or
+    lastTransitionTime in nanoseconds since 1970 (the lowest int64 without one), and the bytes of times in another
+    form.
+    """
     cdef NewestTime found
     cdef Py_ssize_t i, length = text.shape[0]
     cdef size_t at
@@ -60,7 +63,9 @@ def newest_time(const unsigned char[::1] text, const int64_t[::1] begin, const i
 
 
 def plain_label(str text not None):
-    """``(key, value)`` of a selector ``key=value`` that asks for just this label; None: it is written in another way."""
+    """Return ``(key, value)`` of a selector ``key=value`` that requires only this label; None for a selector in another
+    form.
+    """
     cdef Py_ssize_t size, equals
     cdef const char* at
     if not PyUnicode_IS_ASCII(text):
@@ -79,9 +84,12 @@ def is_plain_name(str text not None):
 
 
 def cached_conversion(type kind not None, convert not None, Py_ssize_t most):
-    """A function of a type and a value, as msgspec's ``dec_hook``, with the results of ``convert``, which takes the same.
-    Results for ``kind`` are cached by value, at most ``most``; then the cache is cleared. Values that are equal but of
-    different types, such as 1 and 1.0, have different results. Raises TypeError for a value that is not hashable."""
+    """Return a function of a type and a value, as msgspec's ``dec_hook``, which caches the results of ``convert``.
+
+    ``convert`` takes the same arguments. Results for ``kind`` are cached by value, at most ``most``; then the cache is
+    cleared. Values that are equal but of different types, such as 1 and 1.0, have different results. The function
+    raises TypeError for a value that is not hashable.
+    """
     cdef dict cached = {}
 
     def convert_once(type_, value):

@@ -113,7 +113,7 @@ cdef class NameTable:
         return len(self.keys)
 
     def rows(self, keys):
-        """int64[n]: the row of each name, -1 where there is none."""
+        """Return int64[n]: the row of each name, -1 for an unknown name."""
         cdef list asked = keys if type(keys) is list else list(keys)
         cdef vector[Name] names = names_of(asked)
         found = np.empty(len(asked), np.int64)
@@ -150,13 +150,13 @@ cdef class RowIndex:
         return self.own.count()
 
     def copy(self):
-        """Another index with the same rows."""
+        """Return another index with the same rows."""
         cdef RowIndex made = RowIndex.__new__(RowIndex)
         made.own = self.own
         return made
 
     def add(self, list keys not None, const int64_t[::1] rows):
-        """Keys that are not here, and their rows."""
+        """Add keys that the index does not have, with their rows."""
         cdef Py_ssize_t i
         _check_rows(keys, rows)
         cdef vector[uint64_t] hashes = hashes_of(keys)
@@ -165,7 +165,9 @@ cdef class RowIndex:
             self.own.add(hashes[i], <int32_t>rows[i])
 
     def move(self, list keys not None, const int64_t[::1] rows, int64_t first):
-        """The rows of keys, ascending, become ``first`` and those behind it; none of them gets a higher number."""
+        """Change the rows ``rows`` (ascending) of keys to ``first`` and the numbers after it. No row may get a higher
+        number.
+        """
         cdef Py_ssize_t i
         _check_rows(keys, rows)
         for i in range(rows.shape[0]):
@@ -177,7 +179,7 @@ cdef class RowIndex:
                 raise NativeError("RowIndex: no such row")
 
     def remove(self, list keys not None, const int64_t[::1] rows):
-        """Keys that are here, and their rows."""
+        """Remove keys that the index has, with their rows."""
         cdef Py_ssize_t i
         _check_rows(keys, rows)
         cdef vector[uint64_t] hashes = hashes_of(keys)
@@ -186,7 +188,7 @@ cdef class RowIndex:
                 raise NativeError("RowIndex: no such row")
 
     def row(self, key, list names not None):
-        """The row of a key, -1 = it is not here."""
+        """Return the row of a key; -1 if the index does not have it."""
         return self._row(_text(key), <uint64_t>PyObject_Hash(key), names)
 
     cdef int64_t _row(self, object key, uint64_t hash, list names) except -2:
@@ -203,13 +205,15 @@ cdef class RowIndex:
 
     def plan(self, list keys not None, list names not None, const int64_t[::1] version, const int64_t[::1] held,
              deleted, cbool anew):
-        """What entries of one text come to: ``(rows, fresh, changed, ended, repeated)``: int64[n]: the row of each key,
-        -1 = it is not here; and int64[...], ascending, the places of entries with a key that is new, those that are
-        others than before in their row, those that say that what is in their row went, and those whose key comes
-        more than once (maybe; none of the others does), which are in no other list.
+        """Plan the entries of one text. Returns ``(rows, fresh, changed, ended, repeated)``.
 
-        ``version`` int64[n], by row ``held``: an entry with the version that is held, from 0 on, changes nothing, unless
-        it counts ``anew``. ``deleted``: None, or bool[n]: entries that say so.
+        ``rows`` int64[n]: the row of each key, -1 if the index does not have it. The others are int64 arrays of
+        positions of entries, ascending: ``fresh``: the key is new; ``changed``: the entry differs from its row;
+        ``ended``: the entry deletes its row; ``repeated``: the key may occur more than once (such an entry is in no
+        other array; all other keys occur once).
+
+        ``version`` int64[n]: the entries' versions; ``held``: by row. An entry with the version of its row, from 0 on,
+        changes nothing, unless ``anew``. ``deleted``: None, or bool[n]: entries of deleted objects.
         """
         cdef Py_ssize_t i, n = len(keys)
         cdef int64_t row
@@ -248,7 +252,7 @@ cdef class RowIndex:
 
     cdef int _prefetched(self, const vector[uint64_t]& hashes, list names, int64_t[::1] likely,
                          const int64_t[::1] held) except -1:
-        """What the look-ups of keys will read is on its way into the cache: to wait for memory once instead of each."""
+        """Prefetch the memory that the look-ups of these keys will read."""
         cdef Py_ssize_t i, n = hashes.size(), most = min(<Py_ssize_t>len(names), held.shape[0])
         cdef size_t at
         for i in range(n):
@@ -275,8 +279,9 @@ cdef int _check_rows(list keys, const int64_t[::1] rows) except -1:
 
 
 def group_rows(const int32_t[::1] number, Py_ssize_t count):
-    """``(starts, rows)``: int64[count + 1], int64[n]: the rows of number ``i`` (each row has one; negative: none) are
-    ``rows[starts[i]:starts[i + 1]]``, ascending."""
+    """Return ``(starts, rows)``: int64[count + 1], int64[n]. The rows with number ``i`` (each row has one number;
+    negative: none) are ``rows[starts[i]:starts[i + 1]]``, ascending.
+    """
     cdef Py_ssize_t i, n = number.shape[0], grouped = 0
     if count < 0:
         raise NativeError("group_rows: a negative count")
@@ -294,8 +299,9 @@ def group_rows(const int32_t[::1] number, Py_ssize_t count):
 
 def select_rows(const int64_t[::1] starts, const int64_t[::1] rows, const int64_t[::1] begin,
                 const int64_t[::1] groups):
-    """``(ends, rows)``: int64[m + 1], int64[k]: the rows of each of m selections, ascending within one: selection ``i``
-    has the groups ``groups[begin[i]:begin[i + 1]]``, none of them twice, of those that :func:`group_rows` made."""
+    """Return ``(ends, rows)``: int64[m + 1], int64[k]: the rows of each of m selections, ascending within a selection.
+    Selection ``i`` has the groups ``groups[begin[i]:begin[i + 1]]`` of :func:`group_rows`, none of them twice.
+    """
     cdef Py_ssize_t i, count = starts.shape[0] - 1, m = begin.shape[0] - 1
     cdef vector[int64_t] found
     cdef int64_t nothing = 0
@@ -323,7 +329,8 @@ def select_rows(const int64_t[::1] starts, const int64_t[::1] rows, const int64_
 
 
 def other_objects(list now, list before):
-    """int64[k]: the places where two lists of one length do not hold the very same object, ascending."""
+    """Return int64[k]: the positions at which two lists of one length hold different objects (by identity), ascending.
+    """
     cdef Py_ssize_t i, n = len(now), k = 0
     if len(before) != n:
         raise NativeError("other_objects: lists of different lengths")

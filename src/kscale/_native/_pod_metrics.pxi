@@ -142,11 +142,11 @@ def sample_pod_metrics(
     const int64_t[::1] ends, const int64_t[::1] time, const int64_t[::1] window, const int32_t[::1] container,
     const int64_t[::1] amount, const uint8_t[::1] present, int32_t named, const int64_t[::1] rows,
 ):
-    """(present uint8[n], value, time, window int64[n]) of the pods of ``rows``, negative: of none.
+    """Return (present uint8[n], value, time, window int64[n]) of the pods in ``rows``; a negative row is no pod.
 
-    One row of ``ends``, ``time``, ``window`` a pod; of ``container``, ``amount``, ``present`` a container. ``named``: of
-    the first container of this number; negative: of all, which must all be present. Raises ``NativeError`` where columns
-    differ in length or rows or ends lie outside.
+    ``ends``, ``time``, ``window`` have one row per pod; ``container``, ``amount``, ``present`` one per container.
+    ``named``: sample the first container with this number; negative: the sum of all containers, which must all be
+    present. Raises ``NativeError`` where columns differ in length or rows or ends lie outside.
     """
     cdef Py_ssize_t pods = ends.shape[0], k = container.shape[0], n = rows.shape[0], i
     cdef int64_t last = 0, no_amount = 0

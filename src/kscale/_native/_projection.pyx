@@ -180,7 +180,7 @@ cdef object _int8(const vector[int8_t]& values):
 
 
 cdef tuple _places(const c_Items& items, size_t slots, size_t first, size_t count):
-    """``(at, length)`` int64[slots, count] of some items."""
+    """Return ``(at, length)`` int64[slots, count] of some items."""
     out = np.empty((2, slots, count), dtype=_INT64)
     cdef Py_buffer held
     cdef int64_t* to
@@ -242,8 +242,9 @@ cdef class Places:
         return _array(self._items.combined.data() + first, self._items.combined.size() - first, 4, _INT32)
 
     def have(self, tuple slots, Py_ssize_t first):
-        """bool[n - first]: whether the items from number ``first`` on have a string that is not empty in one of the
-        slots."""
+        """Return bool[n - first]: whether the items from number ``first`` on have a string that is not empty in one of
+        the slots.
+        """
         cdef Py_ssize_t n = <Py_ssize_t>self._items.begin.size() - first
         if not 0 <= first or n < 0:
             raise IndexError(first)
@@ -257,8 +258,9 @@ cdef class Places:
         return out
 
     def names(self, const unsigned char[::1] data, const int64_t[::1] which, int slot):
-        """The strings (ASCII) of items ``which``, ascending, in one slot, ``""`` for an item without: list of str.
-        ``data``: the text."""
+        """Return a list of the strings (ASCII) of the items ``which`` (ascending) in one slot, ``""`` for an item
+        without. ``data``: the text.
+        """
         cdef Py_ssize_t i, n = which.shape[0]
         cdef int64_t size = data.shape[0], last = -1
         cdef vector[int64_t] at, length
@@ -280,7 +282,9 @@ cdef class Places:
         return out
 
     def part(self, Py_ssize_t first, Py_ssize_t end):
-        """``(at, length)`` int64[slots, end - first] of the items from number ``first`` to ``end``; length -1 = absent."""
+        """Return ``(at, length)`` int64[slots, end - first] of the items from number ``first`` to ``end``; length -1 =
+        absent.
+        """
         if not 0 <= first <= end <= <Py_ssize_t>self._items.begin.size():
             raise IndexError((first, end))
         return _places(self._items, self._slots, first, end - first)
@@ -340,7 +344,8 @@ cdef class Lines:
 
     @property
     def types(self):
-        """One byte a line: 0 ADDED, 1 MODIFIED, 2 DELETED, 3 BOOKMARK, 4 ERROR, 5 another, 255 it is no event."""
+        """Return one byte per line: 0 ADDED, 1 MODIFIED, 2 DELETED, 3 BOOKMARK, 4 ERROR, 5 another type, 255 no event.
+        """
         return PyBytes_FromStringAndSize(<const char*>self._lines.type.data(), self._lines.type.size())
 
     def columns(self):
@@ -670,20 +675,20 @@ cdef class Projector:
         return self._own.texts().count()
 
     def text(self, Py_ssize_t i):
-        """A reduced text by number."""
+        """Return a reduced text by number."""
         if not 0 <= i < <Py_ssize_t>self._own.texts().count():
             raise IndexError(i)
         return PyBytes_FromStringAndSize(self._own.texts().text(i).data(), self._own.texts().text(i).size())
 
     def facet_text(self, int facet, Py_ssize_t i):
-        """The text of a facet by number."""
+        """Return the text of a facet by number."""
         if not 0 <= facet < self._facets or not 0 <= i < <Py_ssize_t>self._own.facet(facet).count():
             raise IndexError(i)
         return PyBytes_FromStringAndSize(self._own.facet(facet).text(i).data(), self._own.facet(facet).text(i).size())
 
 
 def strings(const unsigned char[::1] data, const int64_t[::1] at, const int64_t[::1] length):
-    """The strings themselves; absent ones are empty. Raises UnicodeDecodeError."""
+    """Return the strings; absent ones are empty. Raises UnicodeDecodeError."""
     cdef Py_ssize_t i
     _check(data.shape[0], at, length)
     cdef list out = [""] * at.shape[0]
@@ -757,8 +762,9 @@ def repeats_a_key(const unsigned char[::1] data, Py_ssize_t levels=1 << 20):
 
 
 def json_members(const unsigned char[::1] data):
-    """The members of a JSON object as int64[n, 4]: begin and size of the key, with its quotes, and of the value; None if
-    the text is not one object. A text may be nested as deeply as memory allows."""
+    """Return the members of a JSON object as int64[n, 4]: begin and size of the key, with its quotes, and of the value;
+    None if the text is not one object. A text may be nested as deeply as memory allows.
+    """
     cdef vector[int64_t] found
     cdef cbool ok = False
     if data.shape[0]:
@@ -768,8 +774,9 @@ def json_members(const unsigned char[::1] data):
 
 
 def json_elements(const unsigned char[::1] data):
-    """Begin and size of each element of a JSON array as int64[n, 2]; None if the text is not one array. As deep as
-    :func:`json_members`."""
+    """Return begin and size of each element of a JSON array as int64[n, 2]; None if the text is not one array. A text
+    may be nested as deeply as memory allows.
+    """
     cdef vector[int64_t] found
     cdef cbool ok = False
     if data.shape[0]:
@@ -779,8 +786,9 @@ def json_elements(const unsigned char[::1] data):
 
 
 def json_extent(const unsigned char[::1] data):
-    """``(end, depth)`` of the first JSON value of a text: where it ends (-1: it is damaged), and how many objects and
-    arrays are open in it at once."""
+    """Return ``(end, depth)`` of the first JSON value of a text: where it ends (-1: malformed), and the maximum number
+    of objects and arrays that are open at once.
+    """
     cdef c_Extent found
     if not data.shape[0]:
         return -1, 0

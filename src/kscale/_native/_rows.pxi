@@ -80,9 +80,10 @@ cdef const char* _SIGNED = "bilq"
 
 
 def changes(const int64_t[::1] rows, list columns, const int64_t[:, ::1] values):
-    """int64[n]: which of at most 32 columns have other entries in each row than ``values``: bit ``k`` is 1 where
+    """Return int64[n]: which of at most 32 columns differ from ``values`` in each row. Bit ``k`` is 1 where
     ``columns[k][rows[i]] != values[k, i]``. ``values`` may have more entries than there are rows. The columns are
-    one-dimensional and of signed integers."""
+    one-dimensional and of signed integers.
+    """
     cdef Py_ssize_t k, n = rows.shape[0]
     cdef _Buffers held = _Buffers()
     cdef c_Column[32] of
@@ -102,7 +103,7 @@ def changes(const int64_t[::1] rows, list columns, const int64_t[:, ::1] values)
 
 
 cdef int64_t _highest(const int64_t[::1] rows) except -2:
-    """The highest row, -1 if there is none. Raises NativeError for a negative one."""
+    """Return the highest row, -1 if there is none. Raises NativeError for a negative one."""
     cdef Py_ssize_t i
     cdef int64_t highest = -1, every = 0
     for i in range(rows.shape[0]):
@@ -304,8 +305,9 @@ def put_rows(const int64_t[::1] removed, const int64_t[::1] rows, Py_ssize_t exi
 def have_uids(const int64_t[::1] rows, list buffers, const int32_t[::1] source, const int64_t[::1] offset,
               const int32_t[::1] uid_offset, const int32_t[::1] uid_size, const unsigned char[::1] data,
               const int64_t[::1] at, const int64_t[::1] size):
-    """uint8[n]: whether the pods in rows have the UIDs ``data[at[i]:][:size[i]]``, or one of the two has none: 0 no, 1 yes,
-    2 the row's pod is in no buffer (its ``source`` is negative). By row: the buffer ``source``, and where the UID is in it.
+    """Return uint8[n]: whether the pods in rows have the UIDs ``data[at[i]:][:size[i]]``: 0 no; 1 yes, or one of the
+    two has no UID; 2 the row's pod is in no buffer (its ``source`` is negative). ``source`` and the columns of
+    places are by row: the number of the buffer, and where the UID is in it.
     """
     cdef Py_ssize_t i, n = rows.shape[0], count = source.shape[0]
     cdef Py_buffer held

@@ -211,6 +211,7 @@ def _find_old_unregistered(
 ) -> dict[str, list[str]]:
     """Return the instances that should have registered, by group id, the oldest first (upstream has no order).
 
+    Left out are instances that no longer exist, and those whose group is unknown or cannot be determined.
     Raises AutoscalerError if the options of an instance's group cannot be read.
     """
     late: dict[str, list[str]] = {}

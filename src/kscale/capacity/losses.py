@@ -207,7 +207,7 @@ class _Pods:
     def build_loss(self, name: str, pods: int, homeless: int, first: Iterable[int]) -> Loss:
         """Build the record of a loss. ``pods``, ``homeless``: numbers of pods.
 
-        ``first``: positions of homeless pods, -1: none.
+        ``first``: positions of the homeless pods that the record names; -1 is skipped.
         """
         named = [self.names[i] for i in first if i >= 0] if homeless else []
         return Loss(name=name, pods=pods, homeless=homeless, first=named)

@@ -141,7 +141,7 @@ def _amount(name: str, quantity: Quantity) -> float:
 
 
 def _format_amount(name: str, quantity: Quantity) -> str:
-    """Format an amount for the drawing: memory in GiB, cpu in cores, else units."""
+    """Format an amount for the drawing: memory in GiB with one decimal, cpu in cores, else units."""
     amount = _amount(name, quantity)
     return f"{amount / 2**30:.1f} GiB" if name == MEMORY else f"{amount:g}"
 

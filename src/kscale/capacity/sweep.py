@@ -184,7 +184,7 @@ def _run_batch(
     base = _resolve_reference(reference)
     try:
         return [(value, None) for value in function(base, scenarios)]
-    except Exception as error:  # noqa: BLE001  # any exception of the function is reported by scenario
+    except Exception as error:  # noqa: BLE001  # any exception of the function is reported for its scenario
         if len(scenarios) == 1:
             return [(None, error)]
     return [answer for scenario in scenarios for answer in _run_batch(function, base, [scenario])]

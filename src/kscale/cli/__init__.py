@@ -42,7 +42,7 @@ def run_as_program() -> None:
     """
     gc.disable()  # what is imported is not garbage; the command starts the collector
     statuses: list[object] = []
-    if not atexit._ncallbacks():  # noqa: SLF001  (ours would skip callbacks that were registered before)
+    if not atexit._ncallbacks():  # noqa: SLF001  # earlier callbacks would be skipped by _end_process
         atexit.register(_end_process, statuses)
     try:
         main()

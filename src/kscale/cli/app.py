@@ -65,11 +65,11 @@ class LazyGroup(TyperGroup):
 
     words = ""
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  (the signature is typer's)
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # click's signature
         """Return the names of the group's commands and subgroups, in the order of the registry."""
         return registry.children(self.words)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - click's signature
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  # click's signature
         """Return the command or group of commands with this name, or None. Imports only the module of that command."""
         words = f"{self.words} {cmd_name}".strip()
         entry = registry.find(words)
@@ -96,7 +96,7 @@ class LazyGroup(TyperGroup):
             ctx.fail(f"no command {args[0]!r}." + (f" Did you mean {' or '.join(near)}?" if near else ""))
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - click's signature
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  # click's signature
         """Write the list of commands to the help, by section, in the order of the sections."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for name in registry.children(self.words):
@@ -232,7 +232,7 @@ def run() -> None:
     Exits with the status of bad input if stdout is closed.
     """
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # until the process ends
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # stays open until the process ends
     if sys.stdout is None:
         Terminal(stdout=sys.stderr).error("stdout is closed: there is nowhere to write the answer")
         sys.exit(BAD_INPUT)

@@ -136,6 +136,9 @@ def report_interrupt(terminal: Terminal) -> None:
 
 
 def abandon_stdout() -> None:
-    """Send the rest of stdout's buffer to the null device, so that the interpreter does not try to write it again."""
+    """Send the rest of stdout's buffer to the null device, so that the interpreter does not try to write it again.
+
+    Has no effect if stdout is not a file.
+    """
     with contextlib.suppress(OSError, ValueError):  # not a real file, as under a test runner
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -395,7 +395,7 @@ def struct_flags(
                 kind = Annotated[kind | None if optional else kind, declared]
             cls.__annotations__[name] = kind
             setattr(cls, name, None if optional else form.show(default))
-        cls.forms, cls.documented = chosen, (struct,)  # type: ignore[attr-defined]  # of a StructFlags
+        cls.forms, cls.documented = chosen, (struct,)  # type: ignore[attr-defined]  # attributes of StructFlags
         return dataclasses.dataclass(eq=False, repr=False, init=False)(cls)
 
     return decorate

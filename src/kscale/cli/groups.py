@@ -440,7 +440,7 @@ class GroupSource(OptionGroup):
         """
         if self.node_pools is None or self.pool_groups is None:
             return None
-        from kscale.capacity.karpenter.choice import plan_nodes
+        from kscale.capacity.karpenter.plan import plan_nodes
 
         with terminal.step("computing what Karpenter would launch"):
             return plan_nodes(snapshot, pods, self.node_pools, self.pool_groups, groups)

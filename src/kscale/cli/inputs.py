@@ -77,7 +77,7 @@ def start() -> None:
 
     Also marks the process as kscale's own, so that :func:`start_garbage_collector` has an effect.
     """
-    global _is_own_process  # noqa: PLW0603 - there is one collector a process
+    global _is_own_process  # noqa: PLW0603  # a process has one garbage collector
     _is_own_process = True
     gc.disable()
 
@@ -282,7 +282,7 @@ class Dump(Files):
         """Return those of ``kinds`` that the cluster may have although :meth:`load` read none: for a dump, all."""
         return kinds
 
-    def load(self, terminal: Terminal, update: Callable[[str], None]) -> Cluster:  # noqa: ARG002  # a live cluster says more
+    def load(self, terminal: Terminal, update: Callable[[str], None]) -> Cluster:  # noqa: ARG002  # only for live clusters
         """Load the cluster from the files. Raises InputError if a file cannot be read.
 
         ``update``, for texts about the progress, is called for live clusters only.

@@ -189,7 +189,7 @@ def money_cell(amount: float | None) -> Cell:
 
 
 def make_columns(*titles: str, align: Literal["left", "right"] = "left", wide: bool = False) -> list[Column]:
-    """Return a column for each title, all with the same alignment."""
+    """Return a column for each title, all with the same alignment. ``wide``: show them with ``-o wide`` only."""
     return [Column(title, align, wide) for title in titles]
 
 

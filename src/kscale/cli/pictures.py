@@ -302,14 +302,14 @@ def consolidation_blocks(plan: ConsolidationPlan, snapshot: Snapshot) -> list[Bl
                 "Nodes after each step",
                 seconds,
                 {"nodes": [float(today.nodes or 0), *(float(s.nodes) for s in plan.steps)]},
-                whole=True,
+                integral=True,
             ),
         ]
     marks = {}
     for step in plan.steps:
         marks.update({name: Mark(f"step {step.number}", "good") for name in step.remove if name in snapshot.nodes})
-    held = {node.node: node.why for node in plan.held}
-    marks.update({name: Mark("held", "warn") for name in held})
+    reasons = {node.node: node.why for node in plan.held}
+    marks.update({name: Mark("held", "warn") for name in reasons})
     marks.update({name: Mark() for name in snapshot.nodes if name not in marks})
     steps = [
         (
@@ -326,7 +326,7 @@ def consolidation_blocks(plan: ConsolidationPlan, snapshot: Snapshot) -> list[Bl
         *blocks,
         draw_nodes("Nodes today", snapshot, marks),
         *_fold_items("Steps", steps),
-        *_fold_items("What stays", [(f"{name}: {why}", []) for name, why in held.items()]),
+        *_fold_items("What stays", [(f"{name}: {why}", []) for name, why in reasons.items()]),
     ]
 
 
@@ -338,8 +338,8 @@ def drain_blocks(report: DrainReport, snapshot: Snapshot) -> list[Block]:
     for pod in report.pods:
         text = f"{pod.pod} -> {pod.to}" if pod.to else f"{pod.pod}: {pod.why}" if pod.why else pod.pod
         by_fate.setdefault(pod.fate, []).append(text)
-    held = {pod.node for pod in report.pods if pod.fate == "blocked"}
-    marks = {name: Mark("blocked", "bad") if name in held else Mark("drained", "good") for name in report.nodes}
+    blocked = {pod.node for pod in report.pods if pod.fate == "blocked"}
+    marks = {name: Mark("blocked", "bad") if name in blocked else Mark("drained", "good") for name in report.nodes}
     items = [(f"{fate}: {pods(len(lines))}", lines) for fate, lines in by_fate.items()]
     return [draw_nodes("Nodes before the drain", snapshot, marks), *_fold_items("What happens to the pods", items)]
 
@@ -383,7 +383,7 @@ def simulation_blocks(run: Simulation) -> list[Block]:
             x,
             {name.replace("_", " "): [float(value) for value in columns[name]] for name in names},
             unit=title.lower(),
-            whole=title not in _FRACTIONAL,
+            integral=title not in _FRACTIONAL,
         )
         for title, names in _CHARTS.items()
     ]
@@ -406,7 +406,7 @@ def compared_simulation_blocks(runs: Mapping[str, Simulation]) -> list[Block]:
             x,
             {name: [float(value) for value in each[column][:count]] for name, each in columns.items()},
             unit=title.lower(),
-            whole=title not in _FRACTIONAL,
+            integral=title not in _FRACTIONAL,
         )
         for title, column in _COMPARED.items()
     ]

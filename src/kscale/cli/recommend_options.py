@@ -281,7 +281,7 @@ class ShowAdvice(Show):
         guaranteed: request = limit = target; burstable: request = lower, limit = upper bound.
     """
 
-    output: Annotated[Shape, typer.Option("-o", "--output")] = Shape.TABLE  # type: ignore[assignment]  # the same option with more values
+    output: Annotated[Shape, typer.Option("-o", "--output")] = Shape.TABLE  # type: ignore[assignment]  # more values than in the base class
     output_file: Path | None = None
     qos: Quality | None = None
 
@@ -501,7 +501,7 @@ def _pools(before: PackedPools, after: PackedPools) -> list[str]:
 
 
 def _share(new: int, old: int) -> str:
-    """Format ``new`` as a percentage of ``old``; ``something`` if ``old`` is 0."""
+    """Format ``new`` as a whole percentage of ``old``; ``something`` if ``old`` is 0."""
     return f"{new / old:.0%}" if old else "something"
 
 

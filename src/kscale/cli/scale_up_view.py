@@ -156,7 +156,10 @@ def _option_row(choice: ScaleUpChoice) -> Row:
 
 
 def _score(score: ExpanderScore) -> str:
-    """Format an expander's score with the parts of a price; the reason if there is no score."""
+    """Format an expander's score, with the parts of a price; the reason if there is no score.
+
+    Prices have three decimals. A priority is shown as upstream's whole number, the negated score.
+    """
     if score.score is None:
         return f"{score.expander} {score.not_finite or score.note}".rstrip()
     if score.expander == "priority":  # upstream's priorities, the highest of which wins; the score is negated

@@ -376,7 +376,7 @@ class ExpanderServer(RpcServer):
             ranking = self._rank(question.asked)
         except InputError as error:
             ranking = ApiError(str(error))
-        except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+        except Exception as error:  # noqa: BLE001  # a user's function may raise anything
             _log.exception("the ranker failed")
             ranking = ApiError(f"{type(error).__name__}: {error}")
         if isinstance(ranking, ApiError):

@@ -286,12 +286,12 @@ HORIZONTAL_METRICS: Final = (*METRICS.values(), *QUEUE_METRICS, _LEFT_ALONE)
 class HorizontalView:
     """Inputs of a round: the HPAs that are due.
 
-    ``gone``: keys of deleted HPAs; ``scales``: scales of the watched targets by key of the HPA; ``pods``: None if no
+    ``deleted``: keys of deleted HPAs; ``scales``: scales of the watched targets by key of the HPA; ``pods``: None if no
     HPA is due; ``version``: the newest observed resource version of HPAs.
     """
 
     hpas: Sequence[HorizontalPodAutoscaler] = ()
-    gone: Sequence[str] = ()
+    deleted: Sequence[str] = ()
     scales: dict[str, Scale] = field(default_factory=dict)
     pods: PodIndex | None = None
     version: str = ""
@@ -406,7 +406,7 @@ class HorizontalAutoscaler:
         self._observed = self._notices, snapshot
         return HorizontalView(
             hpas=hpas,
-            gone=deleted,
+            deleted=deleted,
             scales=scales,
             pods=None if snapshot is None else snapshot.pod_index,
             version=stores.resource_version(_KIND),
@@ -507,7 +507,7 @@ class HorizontalAutoscaler:
         HPAs wait that other controllers manage, that are slow, or whose last write has not been observed yet.
         """
         progress, controller = Progress(now), self.controller
-        for key in view.gone:
+        for key in view.deleted:
             controller.done(key, None, now=now)
             self._scales.pop(key, None)
             self._outdated_writes.discard(key)
@@ -565,15 +565,15 @@ class HorizontalAutoscaler:
                 controller.requeue_skipped(key, now=progress.now)
             self._apart.note_late(batch.late, progress.now)
             self._apart.note_slow(batch.slow)
-            if self._repeats and len(due) == len(by_key) and by_key.keys() <= view.scales.keys() and not view.gone:
+            if self._repeats and len(due) == len(by_key) and by_key.keys() <= view.scales.keys() and not view.deleted:
                 self._last = _Round(by_key, batch, batch.at - now)
             for key, problem in batch.problems.items():
                 _log.error(CANNOT_BE_RECONCILED, key, problem)
-        if view.hpas or view.gone:
+        if view.hpas or view.deleted:
             yield from progress.observe(
                 Observation(name=NUM_HPAS, value=float(controller.num_horizontal_pod_autoscalers)),
                 Observation(name=_LEFT_ALONE.name, value=float(self._rivals.skipped_count)),
-                *map(_forget_size, view.gone),
+                *map(_forget_size, view.deleted),
                 *controller.queue_metrics.observations(progress.now),
             )
         self._observed = 0, None
@@ -592,7 +592,7 @@ class HorizontalAutoscaler:
     def _note_change(self, change: Change) -> None:
         """Record the current version of an HPA (None: deleted) for :meth:`repeat`."""
         new = change.new
-        key = (new or change.old).key  # type: ignore[union-attr]  # one of the two is there
+        key = (new or change.old).key  # type: ignore[union-attr]  # one of the two is not None
         self._changed[key] = new if isinstance(new, HorizontalPodAutoscaler) else None
 
     def repeats_until(self) -> Moment:

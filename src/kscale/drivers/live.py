@@ -256,7 +256,7 @@ def _run_steps(steps: Sequence[_Step], clock: Clock, results: list[StepResult | 
             continue
         try:
             results.append(_step_and_report(step.steps, step.outcome, clock, step.is_over))
-        except BaseException as fault:  # noqa: BLE001 - raised where the step was requested
+        except BaseException as fault:  # noqa: BLE001  # raised again where the step was requested
             results.append(fault)
 
 

@@ -327,11 +327,11 @@ class AdmissionController:
 
     @staticmethod
     def _apply(into: VpaIndex | LimitRanges, item: VerticalPodAutoscaler | LimitRange, *, deleted: bool) -> None:
-        """Apply a change of an object to a VPA index or limit ranges."""
+        """Store a new or changed object in a VPA index or limit ranges, or remove it if it is ``deleted``."""
         if deleted:
             into.remove(item.namespace, item.name)
         else:
-            into.apply(item)  # type: ignore[arg-type]  # each is given its own kind
+            into.apply(item)  # type: ignore[arg-type]  # the caller passes objects of the index's kind
 
     def review(self, body: bytes, now: Moment) -> Steps[ReviewResult]:
         """Answer a review (the bytes of an AdmissionReview)."""

@@ -515,13 +515,13 @@ class Deferred(Sequence[_Item]):
     def __iter__(self) -> Iterator[_Item]:
         return iter(self._list())
 
-    def __getitem__(self, i: int) -> _Item:  # type: ignore[override]  # by number only
+    def __getitem__(self, i: int) -> _Item:  # type: ignore[override]  # slices are not supported
         return self._list()[i]
 
     def __eq__(self, other: object) -> bool:
         return self._list() == list(other) if isinstance(other, list | Deferred) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]  # as of a list
+    __hash__ = None  # type: ignore[assignment]  # unhashable, as a list is
 
     def __repr__(self) -> str:
         return repr(self._list())

@@ -47,7 +47,7 @@ def chart(block: Chart) -> str:
     """Return the HTML of a line chart, scaled from zero, with minimum, maximum and last value of each line in words."""
     longest = max(block.x, default=0.0) or 1.0
     highest = max((max(line, default=0.0) for line in block.lines.values()), default=0.0) or 1.0
-    step = _find_value_step(highest, whole=block.whole)
+    step = _find_value_step(highest, integral=block.integral)
     ticks = [number * step for number in range(int(-(-highest // step)) + 1)]
     top = ticks[-1]
     lines, legend = [], []
@@ -74,10 +74,10 @@ def chart(block: Chart) -> str:
     )
 
 
-def _find_value_step(highest: float, *, whole: bool) -> float:
+def _find_value_step(highest: float, *, integral: bool) -> float:
     """Return the smallest step (1, 2 or 5 times a power of ten) with at most 6 ticks from 0 to ``highest``.
 
-    It is never below 1 if the values are ``whole`` numbers. ``highest`` must be above 0.
+    It is never below 1 if the values are whole numbers (``integral``). ``highest`` must be above 0.
     """
     scale = 1.0
     while highest / scale < 1:
@@ -85,7 +85,7 @@ def _find_value_step(highest: float, *, whole: bool) -> float:
     while True:
         for factor in (0.2, 0.5, 1.0, 2.0, 5.0):
             if highest / (factor * scale) <= _MAX_TICKS - 1:
-                return max(factor * scale, 1.0) if whole else factor * scale
+                return max(factor * scale, 1.0) if integral else factor * scale
         scale *= 10
 
 
@@ -357,9 +357,9 @@ def _describe_origin(origin: Origin | None) -> str:
     if origin is None:
         return ""
     inputs = f" from {origin.inputs}" if origin.inputs else ""
-    made = element("p", text(f"Made {origin.time}{inputs} with kscale {origin.version}."), class_="dim")
+    origin_line = element("p", text(f"Made {origin.time}{inputs} with kscale {origin.version}."), class_="dim")
     command = element("p", element("code", text(origin.command)), class_="dim") if origin.command else ""
-    return made + command
+    return origin_line + command
 
 
 def _embed_record(record: bytes) -> str:

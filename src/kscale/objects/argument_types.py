@@ -14,7 +14,7 @@ from inspect import CO_VARARGS, CO_VARKEYWORDS, Parameter, isfunction, signature
 from itertools import islice, zip_longest
 from operator import index
 from types import FunctionType, GeneratorType, NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, NewType, ParamSpec, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, NewType, ParamSpec, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 
@@ -77,7 +77,7 @@ class _Plan:
                 if check.within is not None:
                     self.by_value.append((i, check.within))
                 continue
-            self.by_value.append((i, partial(_problem, "", check=check)))
+            self.by_value.append((i, partial(_find_problem, "", check=check)))
             self.has_iterators |= check.element is not None and isinstance(value, Iterator)
 
     def fails(self, values: Sequence[Any]) -> bool:
@@ -107,7 +107,7 @@ def typed(function: Callable[P, R]) -> Callable[P, R]:
         plan = plans.get(types)
         if plan is None:
             if checks is None:
-                names[:], checks = _positional(function), _checks_of(function)
+                names[:], checks = _list_positional(function), _get_checks(function)
             own_checks = [*map(checks.get, names[: len(args)]), *[None] * (len(args) - len(names))]
             plan = _Plan([*own_checks, *map(checks.get, kwargs)], (*args, *kwargs.values()))
             if len(plans) < _MAX_PLANS:
@@ -116,12 +116,13 @@ def typed(function: Callable[P, R]) -> Callable[P, R]:
             assert checks is not None
             for name, value in (*zip(names, args, strict=False), *kwargs.items()):
                 check = checks.get(name)
-                if check is not None and (problem := _problem(name, value, check)) is not None:
-                    raise _error(function, args, kwargs, problem)
+                if check is not None and (problem := _find_problem(name, value, check)) is not None:
+                    raise _build_error(function, args, kwargs, problem)
         if plan.has_iterators:
             assert checks is not None
-            args = tuple(_check_lazily(name, value, checks) for name, value in zip_longest(names[: len(args)], args))  # type: ignore[assignment]
-            kwargs = {name: _check_lazily(name, value, checks) for name, value in kwargs.items()}  # type: ignore[assignment]
+            lazy = tuple(_check_lazily(name, value, checks) for name, value in zip_longest(names[: len(args)], args))
+            args = cast(Any, lazy)
+            kwargs = cast(Any, {name: _check_lazily(name, value, checks) for name, value in kwargs.items()})
         try:
             return function(*args, **kwargs)
         except _FAILURES as error:
@@ -133,7 +134,7 @@ def typed(function: Callable[P, R]) -> Callable[P, R]:
 
 def unchecked(function: F) -> F:
     """Return a :func:`typed` function without its checks, for callers that have checked the arguments."""
-    original: F = function.__wrapped__  # type: ignore[attr-defined]
+    original: F = function.__wrapped__  # type: ignore[attr-defined]  # set by functools.wraps
     return original
 
 
@@ -142,13 +143,13 @@ def _check_lazily(name: str | None, value: Any, checks: Mapping[str, _Type]) -> 
     check = checks.get(name or "")
     if check is None or check.element is None or not isinstance(value, Iterator):
         return value
-    return _checked_elements(name, value, check.element)
+    return _check_iterator(name, value, check.element)
 
 
-def _checked_elements(name: str | None, values: Iterator[Any], element: _Type) -> Iterator[Any]:
+def _check_iterator(name: str | None, values: Iterator[Any], element: _Type) -> Iterator[Any]:
     """Yield the values. Raises ArgumentError, with the position, at the first one that fails the check."""
     for number, value in enumerate(values):
-        if (problem := _problem(f"{name}[{number}]", value, element)) is not None:
+        if (problem := _find_problem(f"{name}[{number}]", value, element)) is not None:
             path, wrong, expected = problem
             raise ArgumentError(path, show_value(wrong), expected, type(wrong).__name__)
         yield value
@@ -187,7 +188,11 @@ def _has_arguments(function: FunctionType, member: object) -> bool:
 
 
 def typed_late(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function raise ArgumentError if it failed and an argument has a wrong type."""
+    """Return a function that checks the arguments of ``function`` only after it has failed.
+
+    It raises ArgumentError for an argument of a wrong type, and InputError for one whose value explains the failure.
+    Any other error is raised as it is.
+    """
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -207,8 +212,8 @@ def _refuse_iterators(function: Callable[..., Any], args: Any, kwargs: Mapping[s
 
     The elements of an iterator cannot be checked after the call, because the function has consumed them.
     """
-    checks = _checks_of(function, own_errors=True)
-    for name, value in {**dict(zip(_positional(function), args, strict=False)), **kwargs}.items():
+    checks = _get_checks(function, own_errors=True)
+    for name, value in {**dict(zip(_list_positional(function), args, strict=False)), **kwargs}.items():
         if name in checks and checks[name].element is not None and isinstance(value, Iterator):
             raise ArgumentError(name, show_value(value), checks[name].text, type(value).__name__) from error
 
@@ -225,12 +230,12 @@ def _raise_late(function: Callable[..., Any], args: Any, kwargs: Mapping[str, An
     """
     if isinstance(error, KscaleError):
         return
-    given = {**dict(zip(_positional(function), args, strict=False)), **kwargs}
-    checks = _checks_of(function, own_errors=True)
-    for name, value in given.items():
-        if name in checks and (problem := _problem(name, value, checks[name], deep=True)) is not None:
-            raise _error(function, args, kwargs, problem) from error
-    for name, value in given.items():
+    passed = {**dict(zip(_list_positional(function), args, strict=False)), **kwargs}
+    checks = _get_checks(function, own_errors=True)
+    for name, value in passed.items():
+        if name in checks and (problem := _find_problem(name, value, checks[name], deep=True)) is not None:
+            raise _build_error(function, args, kwargs, problem) from error
+    for name, value in passed.items():
         if (reason := _explain_by_value(value, error)) is not None:
             raise InputError(Problem(f"{name} is {show_value(value)}: {reason}", field=name)) from error
 
@@ -264,7 +269,7 @@ def check_fields(item: msgspec.Struct) -> None:
 
     Elements are checked as by :func:`typed`; those of iterators are not checked.
     """
-    checks, plans = _field_checks(type(item))
+    checks, plans = _get_field_checks(type(item))
     values = msgspec.structs.astuple(item)
     types = tuple(map(type, values))
     plan = plans.get(types)
@@ -275,12 +280,12 @@ def check_fields(item: msgspec.Struct) -> None:
     if not (plan.by_value and plan.fails(values)):
         return
     for (name, check), field in zip(checks.items(), values, strict=True):
-        if check is not None and (problem := _problem(name, field, check)) is not None:
+        if check is not None and (problem := _find_problem(name, field, check)) is not None:
             path, value, expected = problem
             raise ArgumentError(f"{type(item).__name__}.{path}", show_value(value), expected, type(value).__name__)
 
 
-def _error(
+def _build_error(
     function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any], problem: tuple[str, Any, str]
 ) -> Exception:
     """Return the error for a wrong argument. ``problem``: (path, actual value, expected type).
@@ -288,20 +293,20 @@ def _error(
     Raises the error of an invalid time argument first.
     """
     parameters = signature(function).parameters
-    for name, value in {**dict(zip(_positional(function), args, strict=False)), **kwargs}.items():
+    for name, value in {**dict(zip(_list_positional(function), args, strict=False)), **kwargs}.items():
         if value is not None and name in parameters and _MOMENT.search(str(parameters[name].annotation)):
             moment(value, name)
     path, value, expected = problem
     return ArgumentError(path, show_value(value), expected, type(value).__name__)
 
 
-def _positional(function: Callable[..., Any]) -> list[str]:
+def _list_positional(function: Callable[..., Any]) -> list[str]:
     """Return the names of the parameters for positional arguments, without ``*args``."""
     by_position = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     return [name for name, each in signature(function).parameters.items() if each.kind in by_position]
 
 
-def _problem(path: str, value: Any, check: _Type, deep: bool = False) -> tuple[str, Any, str] | None:
+def _find_problem(path: str, value: Any, check: _Type, deep: bool = False) -> tuple[str, Any, str] | None:
     """Return (path, actual value, expected type) of the first wrong value inside; None if there is none.
 
     ``deep``: check the elements of collections of any type, not only those of lists, tuples and dicts.
@@ -310,14 +315,14 @@ def _problem(path: str, value: Any, check: _Type, deep: bool = False) -> tuple[s
         return path, value, check.text
     if check.within is None:
         return None
-    inner = check.within(_as_list(value) if deep else value)
+    inner = check.within(_to_list(value) if deep else value)
     if inner is None:
         return None
     step, item, expected = inner
-    return _problem(f"{path}{step}", item, expected, deep)
+    return _find_problem(f"{path}{step}", item, expected, deep)
 
 
-def _as_list(value: Any) -> Any:
+def _to_list(value: Any) -> Any:
     """Return the first 10,000 elements of a collection as a list.
 
     Returns lists, tuples, iterators, mappings, texts and values that cannot be iterated as they are.
@@ -326,11 +331,11 @@ def _as_list(value: Any) -> Any:
         return value
     try:
         return list(islice(iter(value), _LOOKED_AT))
-    except Exception:  # noqa: BLE001  (any type of a caller's may fail to be iterated)
+    except Exception:  # noqa: BLE001  # iterating over a caller's type may raise anything
         return value
 
 
-def _checks_of(function: Callable[..., Any], *, own_errors: bool = False) -> dict[str, _Type]:
+def _get_checks(function: Callable[..., Any], *, own_errors: bool = False) -> dict[str, _Type]:
     """Return the check of each parameter, by name.
 
     ``own_errors``: include parameters that the function checks itself, such as times and pods.
@@ -347,17 +352,17 @@ def _checks_of(function: Callable[..., Any], *, own_errors: bool = False) -> dic
             if not own_errors and any(alias in annotation for alias in _OWN_ERRORS):
                 continue
             annotation = eval(annotation, function.__globals__, _Names(function.__globals__))
-        check = _type_of(annotation)
+        check = _build_check(annotation)
         if check is not None:
             checks[name] = check
     return checks
 
 
 @lru_cache(maxsize=256)
-def _field_checks(type_: type[msgspec.Struct]) -> tuple[dict[str, _Type | None], dict[tuple[type, ...], _Plan]]:
+def _get_field_checks(type_: type[msgspec.Struct]) -> tuple[dict[str, _Type | None], dict[tuple[type, ...], _Plan]]:
     """Return the check of each field of a struct (None: any value), and the plans by types of values so far."""
     hints = typing.get_type_hints(type_)
-    return {name: _type_of(hints[name]) for name in type_.__struct_fields__}, {}
+    return {name: _build_check(hints[name]) for name in type_.__struct_fields__}, {}
 
 
 class _Names(dict[str, Any]):
@@ -377,44 +382,43 @@ class _Names(dict[str, Any]):
         return type(name, (_Late,), {})
 
 
-def _type_of(hint: Any) -> _Type | None:
+def _build_check(hint: Any) -> _Type | None:
     """Return the check for values of an annotation; None if any value is allowed."""
     if hint is Any or hint is object or isinstance(hint, (TypeVar, ParamSpec, str, typing.ForwardRef)):
         return None
     if hint is None or hint is NoneType:
         return _Type("None", lambda value: value is None, classes=(NoneType,))
     if isinstance(hint, NewType):
-        return _type_of(hint.__supertype__)
+        return _build_check(hint.__supertype__)
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return _type_of(args[0])
+        return _build_check(args[0])
     if origin in (Union, UnionType):
-        return _union(args)
+        return _build_union_check(args)
     if origin is Literal:
         return _Type(" or ".join(map(repr, args)), lambda value: isinstance(value, str) and value in args)
     kind = origin if origin is not None else hint
-    if kind is Callable or (isinstance(kind, type) and issubclass(kind, Callable)):  # type: ignore[arg-type]
-        return _Type("a function", callable, _parameters(args[0]) if args and isinstance(args[0], list) else None)
-    return _type_of_class(kind, args) if isinstance(kind, type) else None
+    if kind is Callable or (isinstance(kind, type) and issubclass(kind, cast(type, Callable))):
+        return _Type("a function", callable, _check_call(args[0]) if args and isinstance(args[0], list) else None)
+    return _build_class_check(kind, args) if isinstance(kind, type) else None
 
 
-def _parameters(types: list[Any]) -> _Within:
+def _check_call(types: list[Any]) -> _Within:
     """Return the check that a function can be called with as many arguments as its annotation has."""
     count = len(types)
-    one = _Type(
-        f"a function of {count or 'no'} argument{'' if count == 1 else 's'}", lambda function: _takes(function, count)
-    )
-    return lambda function: None if _takes(function, count) else ("", function, one)
+    text = f"a function of {count or 'no'} argument{'' if count == 1 else 's'}"
+    one = _Type(text, lambda function: _can_take(function, count))
+    return lambda function: None if _can_take(function, count) else ("", function, one)
 
 
-def _takes(function: Any, count: int) -> bool:
+def _can_take(function: Any, count: int) -> bool:
     """Check whether a function can be called with ``count`` positional arguments."""
-    called, given = function, count
+    called, positional = function, count
     if not isfunction(function):
-        called, given = getattr(type(function), "__call__", None), count + 1  # noqa: B004  (a method, with self)
+        called, positional = getattr(type(function), "__call__", None), count + 1  # noqa: B004  # the method itself is needed, to count its parameters
     if isfunction(called) and not vars(called):  # whose signature no decorator has changed
         code, defaults = called.__code__, called.__defaults__ or ()
-        if not code.co_kwonlyargcount and code.co_argcount - len(defaults) <= given <= code.co_argcount:
+        if not code.co_kwonlyargcount and code.co_argcount - len(defaults) <= positional <= code.co_argcount:
             return True
     try:
         parameters = signature(function)
@@ -427,11 +431,11 @@ def _takes(function: Any, count: int) -> bool:
     return True
 
 
-def _union(args: tuple[Any, ...]) -> _Type | None:
+def _build_union_check(args: tuple[Any, ...]) -> _Type | None:
     """Return the check for a union; None if it allows any value, or a time, which functions check themselves."""
     if datetime in args:
         return None  # a moment
-    types = [_type_of(arg) for arg in args]
+    types = [_build_check(arg) for arg in args]
     if any(each is None for each in types):
         return None
     checks = [each for each in types if each is not None]
@@ -454,7 +458,7 @@ def _union(args: tuple[Any, ...]) -> _Type | None:
     return _Type(text, lambda value: any(each.accepts(value) for each in checks), within, element, classes)
 
 
-def _type_of_class(kind: type, args: tuple[Any, ...]) -> _Type:
+def _build_class_check(kind: type, args: tuple[Any, ...]) -> _Type:
     """Return the check for instances of a class. ``args``: type arguments of a generic class."""
     if kind.__name__ == "ndarray":
         return _Type("an array", lambda value: hasattr(value, "__array__") or isinstance(value, (list, tuple)))
@@ -470,8 +474,8 @@ def _type_of_class(kind: type, args: tuple[Any, ...]) -> _Type:
     if kind is str:
         return _Type("a string", lambda value: isinstance(value, str), classes=(str,))
     if issubclass(kind, Mapping):
-        value_type = _type_of(args[1]) if len(args) == 2 else None
-        return _Type("a mapping", lambda value: isinstance(value, Mapping), _values(value_type))
+        value_type = _build_check(args[1]) if len(args) == 2 else None
+        return _Type("a mapping", lambda value: isinstance(value, Mapping), _check_values(value_type))
     if kind is Container and args:
         texts = (str, bytes, bytearray)
         return _Type("a collection", lambda value: isinstance(value, Container) and not isinstance(value, texts))
@@ -519,8 +523,8 @@ def _check_elements(element: Any) -> _Type:
     (its keys). Only elements of lists, tuples and dicts are checked: the first one of each type, among the first
     10,000.
     """
-    one = _type_of(element)
-    suffix = "" if one is None else f" of {_plural(one.text)}"
+    one = _build_check(element)
+    suffix = "" if one is None else f" of {_to_plural(one.text)}"
     of_texts = one is not None and one.accepts("")
     known_good: set[type] = set()
     any_literal = get_origin(element) is Literal or any(get_origin(arg) is Literal for arg in get_args(element))
@@ -545,7 +549,7 @@ def _check_elements(element: Any) -> _Type:
             if type(item) not in examples:
                 examples[type(item)] = i
         for i in examples.values():
-            if _problem("", value[i], one) is not None:
+            if _find_problem("", value[i], one) is not None:
                 return f"[{i}]", value[i], one
         if len(known_good) < 64 and not any_literal:
             known_good.update(examples)
@@ -554,7 +558,7 @@ def _check_elements(element: Any) -> _Type:
     return _Type(f"a list{suffix}", accepts, within, one)
 
 
-def _values(value_check: _Type | None) -> _Within | None:
+def _check_values(value_check: _Type | None) -> _Within | None:
     """Return a function that finds the first value of a dict that fails ``value_check``.
 
     That function returns (path step, value, check), or None if no value fails. None without a check.
@@ -571,7 +575,7 @@ def _values(value_check: _Type | None) -> _Within | None:
                 break
             if type(item) not in seen:
                 seen.add(type(item))
-                if _problem("", item, value_check) is not None:
+                if _find_problem("", item, value_check) is not None:
                     return f"[{key!r}]", item, value_check
         return None
 
@@ -586,7 +590,7 @@ def _name(kind: type) -> str:
     return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
 
 
-def _plural(text: str) -> str:
+def _to_plural(text: str) -> str:
     """Return a type's text without an article, in the plural for the basic types."""
     return {"a string": "strings", "a whole number": "whole numbers", "a number": "numbers"}.get(
         text, text.removeprefix("a ").removeprefix("an ")

@@ -257,7 +257,7 @@ def fallback_errors(scaled: ScaledObject) -> list[str]:
     modifiers = spec.advanced.scaling_modifiers if spec.advanced is not None else None
     if any((modifiers or {}).values()):
         return []
-    if spec.triggers and _only_resources(spec):
+    if spec.triggers and _has_only_resource_triggers(spec):
         return ["at least one trigger (that is not cpu or memory) is required for the fallback to be enabled"]
     return []
 
@@ -284,12 +284,12 @@ def irrelevant_settings(scaled: ScaledObject) -> list[str]:
     return warnings
 
 
-def _only_resources(spec: ScaledObjectSpec) -> bool:
+def _has_only_resource_triggers(spec: ScaledObjectSpec) -> bool:
     """Return whether all triggers are of types cpu and memory; True without triggers."""
     return all(trigger.type in _RESOURCES for trigger in spec.triggers or ())
 
 
-def _cannot_reach_zero(spec: ScaledObjectSpec) -> bool:
+def _is_stuck_at_zero(spec: ScaledObjectSpec) -> bool:
     """Return whether the minimum is zero, but only cpu and memory triggers could start the first pod.
 
     Upstream: ``verifyCPUMemoryScalers``, which checks Deployments and StatefulSets only.
@@ -297,7 +297,7 @@ def _cannot_reach_zero(spec: ScaledObjectSpec) -> bool:
     target = spec.scale_target_ref or Reference()
     kind = (target.api_version or "apps/v1", target.kind or "Deployment")
     is_checked = kind in (("apps/v1", "Deployment"), ("apps/v1", "StatefulSet"))
-    return is_checked and not spec.min_replica_count and _only_resources(spec)
+    return is_checked and not spec.min_replica_count and _has_only_resource_triggers(spec)
 
 
 def trigger_errors(scaled: ScaledObject) -> list[str]:
@@ -317,7 +317,7 @@ def trigger_errors(scaled: ScaledObject) -> list[str]:
             where = "defined multiple times in the ScaledObject/ScaledJob"
             return [f'triggerName "{trigger.name}" is {where}, but it must be unique']
         names.add(trigger.name or "")
-    if _cannot_reach_zero(spec):
+    if _is_stuck_at_zero(spec):
         return [
             "scaledobject has only cpu/memory triggers AND minReplica is 0 (scale to zero doesn't work in this case)"
         ]

@@ -140,26 +140,28 @@ def object_head(text: bytes | memoryview) -> ObjectHead:
     try:
         head = _HEADS.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _head_by_parts(text)
+        return _read_head_by_parts(text)
     metadata = head.metadata
     return ObjectHead(
         head.api_version, head.kind, metadata.namespace, metadata.name, metadata.uid, metadata.resource_version
     )
 
 
-def _head_by_parts(text: bytes | memoryview) -> ObjectHead:
+def _read_head_by_parts(text: bytes | memoryview) -> ObjectHead:
     """Return kind and metadata from a malformed JSON text, member by member; unreadable fields are empty."""
     members = json_members(text)
     metadata = json_members(members["metadata"]) if "metadata" in members else {}
     namespace, name, uid, version = (
-        _text(metadata.get(each)) for each in ("namespace", "name", "uid", "resourceVersion")
+        _decode_text(metadata.get(each)) for each in ("namespace", "name", "uid", "resourceVersion")
     )
     if not namespace and bytes(metadata.get("namespace", b'""')) not in (b'""', b"null"):
         name = ""  # its namespace is unknown, so the object cannot be identified
-    return ObjectHead(_text(members.get("apiVersion")), _text(members.get("kind")), namespace, name, uid, version)
+    return ObjectHead(
+        _decode_text(members.get("apiVersion")), _decode_text(members.get("kind")), namespace, name, uid, version
+    )
 
 
-def _text(value: memoryview | None) -> str:
+def _decode_text(value: memoryview | None) -> str:
     """Decode a JSON string; empty if ``value`` is None or not a JSON string."""
     try:
         return "" if value is None else _TEXT.decode(value)
@@ -175,7 +177,7 @@ def find_deepest_path(text: bytes | memoryview) -> str:
     view = memoryview(text)
     path = ""
     for _ in range(_STEPS):
-        step, view = _deepest_step(view)
+        step, view = _find_deepest_step(view)
         if not step:
             return path.removeprefix(".")
         path += step
@@ -191,7 +193,7 @@ def refuse_depth(text: bytes | memoryview) -> None:
         raise InputError(Problem("nested too deeply", field=find_deepest_path(text)))
 
 
-def _deepest_step(view: memoryview) -> tuple[str, memoryview]:
+def _find_deepest_step(view: memoryview) -> tuple[str, memoryview]:
     """Return the path step from a JSON value to its direct child with the deepest nesting, and the child's JSON text.
 
     The step is ``.name`` or ``[index]``; it is empty if no child is an object or a list.
@@ -319,12 +321,12 @@ def _from_dict(data: Any, type_: type[T], source: str, object_path: str) -> T:
     except msgspec.ValidationError as error:
         first = error
     if isinstance(data, Mapping):
-        data = _without_nulls(data, "")
+        data = _drop_nulls(data, "")
         try:
             return msgspec.convert(data, type_, dec_hook=dec_hook)
         except msgspec.ValidationError as error:
             first = error
-    raise InputError(_problem(first, data, type_, source, object_path)) from None
+    raise InputError(_build_problem(first, data, type_, source, object_path)) from None
 
 
 def to_dict(value: Any) -> Any:
@@ -400,8 +402,8 @@ def encoding_error(error: Exception, text: bytes | memoryview | str) -> UnicodeD
     try:
         if not isinstance(text, str):
             str(text, "utf-8")
-    except UnicodeDecodeError as found:
-        return found
+    except UnicodeDecodeError as cause:
+        return cause
     return None
 
 
@@ -410,7 +412,7 @@ def _lower(message: str) -> str:
     return message[:1].lower() + message[1:] if message[1:2].islower() else message
 
 
-def _without_nulls(value: Any, key: str) -> Any:
+def _drop_nulls(value: Any, key: str) -> Any:
     """Return plain data without members that are null. ``key``: the member that has the value.
 
     In maps of texts null is an empty text. In maps of quantities null stays, which is read as zero.
@@ -420,26 +422,26 @@ def _without_nulls(value: Any, key: str) -> Any:
             return {name: "" if item is None else item for name, item in value.items()}
         if key in _QUANTITY_MAPS:
             return {
-                name: _without_nulls(item, str(name))
+                name: _drop_nulls(item, str(name))
                 for name, item in value.items()
                 if item is not None or name not in _OF_RESOURCES
             }
-        return {name: _without_nulls(item, str(name)) for name, item in value.items() if item is not None}
+        return {name: _drop_nulls(item, str(name)) for name, item in value.items() if item is not None}
     if isinstance(value, list):
-        return [_without_nulls(item, "") for item in value]
+        return [_drop_nulls(item, "") for item in value]
     return value
 
 
-def _problem(error: msgspec.ValidationError, data: Any, type_: type, source: str, object_path: str) -> Problem:
+def _build_problem(error: msgspec.ValidationError, data: Any, type_: type, source: str, object_path: str) -> Problem:
     """Return the problem that an error of msgspec describes, with the field's path in ``data``."""
     match = _PATH.match(str(error))
     message, path = (match["message"], match["path"]) if match else (str(error), "")
     if match and match["key"]:
-        return Problem(f"a key: {_lower(message)}", source, object_path, _field_path(message, path, data, type_))
-    return Problem(_lower(message), source, object_path, _field_path(message, path, data, type_))
+        return Problem(f"a key: {_lower(message)}", source, object_path, _to_field_path(message, path, data, type_))
+    return Problem(_lower(message), source, object_path, _to_field_path(message, path, data, type_))
 
 
-def _field_path(message: str, path: str, data: Any, type_: type) -> str:
+def _to_field_path(message: str, path: str, data: Any, type_: type) -> str:
     """Convert msgspec's ``path`` of a field to the form that the API uses.
 
     msgspec does not name the key of a map, so this function searches for the key in ``data`` whose value gives the
@@ -476,8 +478,8 @@ def _replace_at(data: Any, steps: list[str | int], value: Any) -> Any:
     """Return a copy of ``data`` in which ``value`` is at ``steps``."""
     if not steps:
         return value
-    copy = list(data) if isinstance(data, list) else dict(data)
-    copy[steps[0]] = _replace_at(data[steps[0]], steps[1:], value)  # type: ignore[index]  # a list has int steps
+    copy: Any = list(data) if isinstance(data, list) else dict(data)
+    copy[steps[0]] = _replace_at(data[steps[0]], steps[1:], value)
     return copy
 
 

@@ -129,7 +129,7 @@ def find_kind(api_version: str, kind: str) -> type[KubeObject] | None:
 
 
 @cache
-def _names() -> dict[str, tuple[str, str]]:
+def _index_names() -> dict[str, tuple[str, str]]:
     """Return the (API group, kind) of each struct by ``module:Class``; of several kinds the first in ``KINDS``.
 
     For a struct of one version only, the group is followed by the version (``autoscaling/v1``).
@@ -143,7 +143,7 @@ def kind_of(type_: type) -> tuple[str, str] | None:
 
     For a struct of one version only, the group is followed by the version (``autoscaling/v1``).
     """
-    return _names().get(f"{type_.__module__}:{type_.__name__}")
+    return _index_names().get(f"{type_.__module__}:{type_.__name__}")
 
 
 def item_kind(list_kind: str) -> str:
@@ -214,20 +214,20 @@ def check_kind(value: KubeObject | Mapping[str, Any], type_: type[KubeObject], f
             and isinstance(spec, Mapping)
             and not _TEMPLATES.isdisjoint(spec)
         ):
-            key = _key_of(value.get("metadata"))
-            text = f"an object without kind, {key} with a pod template, is not a Pod{_advice('Deployment', expected)}"
+            key = _get_key(value.get("metadata"))
+            text = f"an object without kind, {key} with a pod template, is not a Pod{_advise('Deployment', expected)}"
             raise InputError(Problem(text, field=field))
     if not (isinstance(kind, str) and isinstance(version, str)):
         return  # decoding reports it
     if kind == expected and (not version or find_kind(version, kind) is type_):
         return
-    key = value.key if isinstance(value, KubeObject) else _key_of(value.get("metadata"))
+    key = value.key if isinstance(value, KubeObject) else _get_key(value.get("metadata"))
     label = kind if kind != expected else f"{version} {kind}"
-    message = f"{label} {key}".rstrip() + f" is not a {expected}{_advice(kind, expected)}"
+    message = f"{label} {key}".rstrip() + f" is not a {expected}{_advise(kind, expected)}"
     raise InputError(Problem(message, field=field))
 
 
-def _key_of(metadata: Any) -> str:
+def _get_key(metadata: Any) -> str:
     """Return the key (``namespace/name``) in plain metadata; empty if they are no mapping."""
     if not isinstance(metadata, Mapping):
         return ""
@@ -235,7 +235,7 @@ def _key_of(metadata: Any) -> str:
     return object_key(str(namespace or ""), str(name or ""))
 
 
-def _advice(kind: str, expected: str) -> str:
+def _advise(kind: str, expected: str) -> str:
     """Return the part of the message that says what to pass instead of an object of another kind.
 
     Empty if there is no such advice.
@@ -295,23 +295,26 @@ class ServedResource(msgspec.Struct, frozen=True):
         return "/".join([part for part in (f"{root}{within}", self.name, name, subresource) if part])
 
 
-def _built_in(group: str, kind: str, name: str, *, scales: bool = False, namespaced: bool = True) -> ServedResource:
-    """Build the resource of a built-in kind in version v1. ``scales``: whether it has a scale (autoscaling/v1)."""
+def _declare(group: str, kind: str, name: str, *, scales: bool = False, namespaced: bool = True) -> ServedResource:
+    """Build the resource of a built-in kind in version v1, whose plural is ``name``.
+
+    ``scales``: it has a scale (autoscaling/v1). ``namespaced``: its objects are in namespaces.
+    """
     return ServedResource(group, "v1", kind, name, namespaced, AUTOSCALING_V1 if scales else "")
 
 
 BUILT_IN: Final[tuple[ServedResource, ...]] = (
-    _built_in("", "Pod", "pods"),
-    _built_in("", "Node", "nodes", namespaced=False),
-    _built_in("", "Namespace", "namespaces", namespaced=False),
-    _built_in("", "Service", "services"),
-    _built_in("", "ReplicationController", "replicationcontrollers", scales=True),
-    _built_in("apps", "Deployment", "deployments", scales=True),
-    _built_in("apps", "ReplicaSet", "replicasets", scales=True),
-    _built_in("apps", "StatefulSet", "statefulsets", scales=True),
-    _built_in("apps", "DaemonSet", "daemonsets"),
-    _built_in("batch", "Job", "jobs"),
-    _built_in("batch", "CronJob", "cronjobs"),
+    _declare("", "Pod", "pods"),
+    _declare("", "Node", "nodes", namespaced=False),
+    _declare("", "Namespace", "namespaces", namespaced=False),
+    _declare("", "Service", "services"),
+    _declare("", "ReplicationController", "replicationcontrollers", scales=True),
+    _declare("apps", "Deployment", "deployments", scales=True),
+    _declare("apps", "ReplicaSet", "replicasets", scales=True),
+    _declare("apps", "StatefulSet", "statefulsets", scales=True),
+    _declare("apps", "DaemonSet", "daemonsets"),
+    _declare("batch", "Job", "jobs"),
+    _declare("batch", "CronJob", "cronjobs"),
 )
 """Resources of the kinds that a target may name on every server."""
 

@@ -158,12 +158,12 @@ def read_infrastructure(content: Mapping[str, Any]) -> Infrastructure:
     status = content.get("status")
     status_fields = status if isinstance(status, Mapping) else {}
     capacity = {}
-    for name, text in _texts(status_fields.get("capacity")).items():
+    for name, text in _to_texts(status_fields.get("capacity")).items():
         try:
             capacity[name] = Quantity(text)
         except QuantityError:
             continue
-    system = _texts(status_fields.get("nodeInfo"))
+    system = _to_texts(status_fields.get("nodeInfo"))
     return Infrastructure(
         capacity=capacity,
         architecture=system.get("architecture", ""),
@@ -171,7 +171,7 @@ def read_infrastructure(content: Mapping[str, Any]) -> Infrastructure:
     )
 
 
-def _texts(value: object) -> dict[str, str]:
+def _to_texts(value: object) -> dict[str, str]:
     """Return a map of texts as a dict; empty for any other value."""
     if not isinstance(value, Mapping) or not all(isinstance(value, str) for value in value.values()):
         return {}
@@ -217,21 +217,21 @@ def machine_template(
         If an amount is malformed.
     """
     notes = owner.metadata.annotations or {}
-    capacity = _capacity(notes, infrastructure)
+    capacity = _get_capacity(notes, infrastructure)
     if not {"cpu", "memory"} <= capacity.keys():
         return None, []
     uncounted: list[str] = []
     node = Node(
         metadata=ObjectMeta(
-            name=f"{owner.name}-template", labels=_labels(owner, infrastructure, uncounted, architecture)
+            name=f"{owner.name}-template", labels=_get_labels(owner, infrastructure, uncounted, architecture)
         ),
-        spec=NodeSpec(taints=_taints(owner, uncounted)),
+        spec=NodeSpec(taints=_get_taints(owner, uncounted)),
         status=NodeStatus(capacity=capacity, allocatable=dict(capacity)),
     )
     return NodeTemplate(node=node), uncounted
 
 
-def _capacity(notes: Mapping[str, str], infrastructure: Infrastructure | None) -> dict[str, Quantity]:
+def _get_capacity(notes: Mapping[str, str], infrastructure: Infrastructure | None) -> dict[str, Quantity]:
     """Return the infrastructure's capacity with the amounts of annotations (``notes``) in its place.
 
     The number of pods is 110 unless an annotation has it. Raises ValueError if an annotation is malformed.
@@ -240,13 +240,13 @@ def _capacity(notes: Mapping[str, str], infrastructure: Infrastructure | None) -
     capacity["pods"] = Quantity(_MOST_PODS)
     resources = {**_AMOUNTS, "gpu-count": notes.get(f"{CAPACITY}gpu-type", "")}
     for key, resource in resources.items():
-        amount = _amount(notes, key)
+        amount = _get_amount(notes, key)
         if resource and amount is not None:
             capacity[resource] = amount
     return capacity
 
 
-def _amount(notes: Mapping[str, str], key: str) -> Quantity | None:
+def _get_amount(notes: Mapping[str, str], key: str) -> Quantity | None:
     """Return the amount of the capacity annotation ``key``, without its prefix; None if it is absent, empty or zero.
 
     Raises ValueError if it is malformed or negative.
@@ -265,7 +265,7 @@ def _amount(notes: Mapping[str, str], key: str) -> Quantity | None:
     return amount if amount.sign else None
 
 
-def _labels(
+def _get_labels(
     owner: MachineOwner, infrastructure: Infrastructure | None, uncounted: list[str], architecture: str
 ) -> dict[str, str]:
     """Return the system labels, the owner's labels that Cluster API copies to nodes, then those of the annotation.
@@ -293,7 +293,7 @@ def _is_managed(key: str) -> bool:
     return domain == _NODE_ROLE or any(domain == each or domain.endswith(f".{each}") for each in _MANAGED)
 
 
-def _taints(owner: MachineOwner, uncounted: list[str]) -> list[Taint]:
+def _get_taints(owner: MachineOwner, uncounted: list[str]) -> list[Taint]:
     """Return the machines' taints. A taint of the annotation replaces the first one with its key and effect.
 
     ``uncounted``: gets messages about ignored parts of the annotation.
@@ -302,7 +302,7 @@ def _taints(owner: MachineOwner, uncounted: list[str]) -> list[Taint]:
         Taint(key=each.key, value=each.value, effect=each.effect) for each in owner.spec.template.spec.taints or ()
     ]
     for text in _split_annotation(owner, "taints"):
-        taint = _taint(text)
+        taint = _parse_taint(text)
         if taint is None:
             uncounted.append(f"annotation {CAPACITY}taints: {text!r} is no taint and does not count")
             continue
@@ -312,7 +312,7 @@ def _taints(owner: MachineOwner, uncounted: list[str]) -> list[Taint]:
     return taints
 
 
-def _taint(text: str) -> Taint | None:
+def _parse_taint(text: str) -> Taint | None:
     """Parse a taint, ``key[=value]:effect`` or a key alone (``parseTaint``); None if the text is malformed."""
     pair, *effects = text.split(":")
     if len(effects) > 1:
@@ -356,14 +356,14 @@ class MachineSets:
             return False
         sets = self._of.get((owner.namespace, owner.name), [])
         revisions = [(each.metadata.annotations or {}).get(_REVISION) for each in sets]
-        newest = str(max((_number(each, text) for each, text in zip(sets, revisions, strict=True)), default=0))
+        newest = str(max((_get_revision(each, text) for each, text in zip(sets, revisions, strict=True)), default=0))
         return any(
             text != newest and ((each.spec.replicas or 0) > 0 or (each.status.replicas or 0) > 0)
             for each, text in zip(sets, revisions, strict=True)
         )
 
 
-def _number(machine_set: MachineSet, revision: str | None) -> int:
+def _get_revision(machine_set: MachineSet, revision: str | None) -> int:
     """Return the ``revision`` of a set as a number; 0 for a negative or missing one.
 
     Raises ValueError, which names the set, for text that is no int64.
@@ -439,7 +439,7 @@ def machine_groups(
     sets = MachineSets(owners)
     members: dict[str, list[str]] = {}
     for node in nodes:
-        owner = _owner_of(node, api_group)
+        owner = _get_owner_id(node, api_group)
         if owner:
             members.setdefault(deployment_of.get(owner, owner), []).append(node.metadata.name)
     result = MachineGroups()
@@ -472,7 +472,7 @@ def id_of_owner(owner: KubeObject) -> str:
     return f"{type(owner).__name__}/{owner.namespace}/{owner.name}"
 
 
-def _owner_of(node: Node, api_group: str) -> str:
+def _get_owner_id(node: Node, api_group: str) -> str:
     """Return the id of the owner that Cluster API writes on a node; empty if there is none."""
     notes = node.metadata.annotations or {}
     name = notes.get(f"{api_group}/owner-name")
@@ -499,7 +499,7 @@ def _group(
     sizes = {which: notes.get(f"{api_group}/{_SIZE.format(which)}") for which in ("min", "max")}
     if sizes["min"] is None and sizes["max"] is None:
         return None
-    minimum, maximum = (_size(which, text) for which, text in sizes.items())
+    minimum, maximum = (_get_size(which, text) for which, text in sizes.items())
     if maximum < minimum:
         raise ValueError(f"its maximum size {maximum} is below its minimum {minimum}")
     if maximum == 0:
@@ -521,11 +521,11 @@ def _group(
         target_size=replicas,
         nodes=nodes,
         template=template,
-        options=_options(owner, f"{api_group}/{_OPTIONS}", notes, warnings),
+        options=_get_options(owner, f"{api_group}/{_OPTIONS}", notes, warnings),
     )
 
 
-def _size(which: str, text: str | None) -> int:
+def _get_size(which: str, text: str | None) -> int:
     """Return the size in an annotation; 0 without the annotation.
 
     ``which``: ``min`` or ``max``. Raises ValueError if the size is malformed or negative.
@@ -556,7 +556,7 @@ _OPTION_FIELDS: dict[str, tuple[str, _Read]] = {
 }
 
 
-def _options(owner: KubeObject, prefix: str, notes: dict[str, str], warnings: list[str]) -> NodeGroupOptions | None:
+def _get_options(owner: KubeObject, prefix: str, notes: dict[str, str], warnings: list[str]) -> NodeGroupOptions | None:
     """Return the group's options; None if there are none.
 
     A malformed option is ignored, with a message in ``warnings``. ``notes``: annotations; ``prefix``: of the names.

@@ -100,12 +100,12 @@ _QUOTED: Final = {
 }  # fmt: skip
 
 
-def _utf8_length(text: str) -> int:
+def _count_utf8_bytes(text: str) -> int:
     """Return the length in UTF-8 bytes, as Go's ``len``."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-def _too_long(limit: int, unit: str = "bytes") -> str:
+def _build_length_error(limit: int, unit: str = "bytes") -> str:
     """Return upstream's error for a text of more than ``limit`` bytes.
 
     ``unit``: upstream's word for them in the message. For names of objects it is ``characters``.
@@ -115,7 +115,7 @@ def _too_long(limit: int, unit: str = "bytes") -> str:
 
 def dns_label_errors(text: str) -> list[str]:
     """Return upstream's errors about a DNS label; empty if it is valid (``IsDNS1123Label``)."""
-    errors = [_too_long(63, "characters")] if _utf8_length(text) > 63 else []
+    errors = [_build_length_error(63, "characters")] if _count_utf8_bytes(text) > 63 else []
     return errors if _DNS_LABEL.fullmatch(text) else [*errors, _DNS_LABEL_TEXT]
 
 
@@ -126,12 +126,12 @@ def dns_subdomain_errors(text: str, unit: str = "characters") -> list[str]:
     """
     if _projection.is_plain_name(text):
         return []
-    errors = [_too_long(253, unit)] if _utf8_length(text) > 253 else []
+    errors = [_build_length_error(253, unit)] if _count_utf8_bytes(text) > 253 else []
     return errors if _DNS_SUBDOMAIN.fullmatch(text) else [*errors, _DNS_SUBDOMAIN_TEXT]
 
 
 @lru_cache(maxsize=1 << 12)
-def _qualified_name_errors(text: str) -> tuple[str, ...]:
+def _find_qualified_name_errors(text: str) -> tuple[str, ...]:
     """Return upstream's errors about a qualified name; see :func:`qualified_name_errors`."""
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
@@ -144,8 +144,8 @@ def _qualified_name_errors(text: str) -> tuple[str, ...]:
         errors.extend(f"prefix part {error}" for error in dns_subdomain_errors(prefix, "bytes"))
     if not name:
         errors.append("name part must be non-empty")
-    elif _utf8_length(name) > 63:
-        errors.append(f"name part {_too_long(63)}")
+    elif _count_utf8_bytes(name) > 63:
+        errors.append(f"name part {_build_length_error(63)}")
     if not _NAME.fullmatch(name):
         errors.append(f"name part {_NAME_TEXT}")
     return tuple(errors)
@@ -153,13 +153,13 @@ def _qualified_name_errors(text: str) -> tuple[str, ...]:
 
 def qualified_name_errors(text: str) -> list[str]:
     """Return upstream's errors about a label key or resource name; empty if valid (``IsQualifiedName``)."""
-    return list(_qualified_name_errors(text))
+    return list(_find_qualified_name_errors(text))
 
 
 @lru_cache(maxsize=1 << 12)
 def _label_value_errors(text: str) -> tuple[str, ...]:
     """Return upstream's errors about a label value; see :func:`label_value_errors`."""
-    errors = [_too_long(63)] if _utf8_length(text) > 63 else []
+    errors = [_build_length_error(63)] if _count_utf8_bytes(text) > 63 else []
     return tuple(errors if _VALUE.fullmatch(text) else [*errors, _VALUE_TEXT])
 
 
@@ -211,7 +211,7 @@ class FieldError(msgspec.Struct, frozen=True):
         return ": ".join(part for part in (_TEXTS[self.type], self.value, self.detail) if part)
 
 
-def _shown(value: str | int | float | Quantity) -> str:  # noqa: PYI041  (an int is shown as one)
+def _format_value(value: str | int | float | Quantity) -> str:  # noqa: PYI041  # integers are shown differently
     """Format a value as upstream's field errors do: texts and quantities in quotes, numbers as they are."""
     if isinstance(value, float):
         return format_float(value)
@@ -223,9 +223,9 @@ def build_required_error(field: str, detail: str = "") -> FieldError:
     return FieldError("FieldValueRequired", field, detail)
 
 
-def invalid(field: str, value: str | int | float | Quantity, detail: str) -> FieldError:  # noqa: PYI041  (as above)
+def invalid(field: str, value: str | int | float | Quantity, detail: str) -> FieldError:  # noqa: PYI041  # as above
     """Return the error of a value that is not allowed."""
-    return FieldError("FieldValueInvalid", field, detail, _shown(value))
+    return FieldError("FieldValueInvalid", field, detail, _format_value(value))
 
 
 def forbidden(field: str, detail: str) -> FieldError:

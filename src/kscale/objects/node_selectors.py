@@ -102,7 +102,7 @@ def _compile(expressions: tuple[_Item, ...], fields: tuple[_Item, ...]) -> Compi
     try:
         return CompiledTerm(
             tuple(_label_requirement(*item) for item in expressions),
-            tuple(_field_requirement(*item) for item in fields),
+            tuple(_compile_field_requirement(*item) for item in fields),
         )
     except SelectorError as error:  # one wrong requirement spoils the whole term
         return CompiledTerm(error=str(error))
@@ -115,7 +115,7 @@ def _label_requirement(key: str, operator: str, values: tuple[str, ...]) -> Requ
     return requirement(key, _OPERATORS[operator], values)
 
 
-def _field_requirement(key: str, operator: str, values: tuple[str, ...]) -> FieldRequirement:
+def _compile_field_requirement(key: str, operator: str, values: tuple[str, ...]) -> FieldRequirement:
     """Compile a condition on a field of the node. Raises SelectorError if it is invalid."""
     if operator not in ("In", "NotIn"):
         raise SelectorError(f'"{operator}" is not a valid node field selector operator')
@@ -124,14 +124,14 @@ def _field_requirement(key: str, operator: str, values: tuple[str, ...]) -> Fiel
     return FieldRequirement(key, operator == "NotIn", values[0])
 
 
-def _items(requirements: list[NodeSelectorRequirement]) -> tuple[_Item, ...]:
+def _to_items(requirements: list[NodeSelectorRequirement]) -> tuple[_Item, ...]:
     """Return the requirements as hashable (key, operator, values)."""
     return tuple((item.key, item.operator, tuple(item.values)) for item in requirements)
 
 
 def compile_term(term: NodeSelectorTerm) -> CompiledTerm:
     """Compile a term; cached for equal terms."""
-    return _compile(_items(term.match_expressions), _items(term.match_fields))
+    return _compile(_to_items(term.match_expressions), _to_items(term.match_fields))
 
 
 def compile_node_selector(selector: NodeSelector) -> CompiledNodeSelector:

@@ -249,12 +249,12 @@ def group_from_dict(data: Mapping[str, Any], where: str = "node group") -> NodeG
     Raises InputError, which names ``where``, if a field is invalid or unknown.
     """
     fields = dict(data)
-    problems = _unknown(fields, NodeGroup, where, "")
+    problems = _find_unknown(fields, NodeGroup, where, "")
     if isinstance(fields.get("options"), Mapping):
-        problems += _unknown(fields["options"], NodeGroupOptions, where, "options.")
+        problems += _find_unknown(fields["options"], NodeGroupOptions, where, "options.")
     if isinstance(fields.get("template"), Mapping):
         fields["template"] = _with_node(fields["template"])
-        problems += _unknown(fields["template"], NodeTemplate, where, "template.")
+        problems += _find_unknown(fields["template"], NodeTemplate, where, "template.")
     if problems:
         raise InputError(problems)
     return from_dict(fields, NodeGroup, object_path=where)
@@ -266,7 +266,7 @@ def template_from_dict(data: Mapping[str, Any], where: str = "template") -> Node
     Raises InputError, which names ``where``, if a field is invalid or unknown.
     """
     fields = _with_node(data)
-    problems = _unknown(fields, NodeTemplate, where, "")
+    problems = _find_unknown(fields, NodeTemplate, where, "")
     if problems:
         raise InputError(problems)
     return from_dict(fields, NodeTemplate, object_path=where)
@@ -289,7 +289,7 @@ def _with_node(data: Mapping[str, Any]) -> dict[str, Any]:
 _NODE = ("metadata", "spec", "status")
 
 
-def _unknown(data: Mapping[str, Any], type_: type[msgspec.Struct], where: str, prefix: str) -> list[Problem]:
+def _find_unknown(data: Mapping[str, Any], type_: type[msgspec.Struct], where: str, prefix: str) -> list[Problem]:
     """Return a problem for each member that the struct does not have. ``prefix``: path of the data."""
     members = {field.encode_name for field in msgspec.structs.fields(type_)}
     return [
@@ -474,7 +474,7 @@ def _resolve_groups(groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequ
         if item.from_node is not None and item.from_node not in by_name:
             problems.append(Problem(f"there is no node {item.from_node}", object=where, field="fromNode"))
             continue
-        members = _members(item, labelled)
+        members = _list_members(item, labelled)
         if not assigned.isdisjoint(members):
             members = [name for name in members if name not in assigned]
         assigned.update(members)
@@ -486,7 +486,7 @@ def _resolve_groups(groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequ
         resolved.target_size = len(members) if item.target_size is None else item.target_size
         resolved.nodes, resolved.node_selector = members, None
         resolved.instances, resolved.unregistered_instances = instances, []
-        resolved.template, resolved.from_node = _template(item, by_name), None
+        resolved.template, resolved.from_node = _get_template(item, by_name), None
         resolved.labels, resolved.taints, resolved.capacity = None, [], None
     if problems:
         raise InputError(problems)
@@ -530,14 +530,14 @@ class _Labelled(msgspec.Struct, eq=False):
         return [name for name, labels in candidates.items() if wanted.items() <= labels.items()]
 
 
-def _members(item: NodeGroup, nodes: _Labelled) -> list[str]:
+def _list_members(item: NodeGroup, nodes: _Labelled) -> list[str]:
     """Return the names of the nodes that a group lists or, if it lists none, selects by its labels."""
     if item.nodes:
         return item.nodes
     return nodes.with_labels(item.node_selector) if item.node_selector else []
 
 
-def _template(item: NodeGroup, by_name: Mapping[str, Node]) -> NodeTemplate | None:
+def _get_template(item: NodeGroup, by_name: Mapping[str, Node]) -> NodeTemplate | None:
     """Return the described template with the group's labels, taints and capacity; None if there is none."""
     base = item.template
     if base is None and item.from_node is not None:

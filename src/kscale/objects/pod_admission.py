@@ -48,7 +48,7 @@ def with_limit_range_defaults(spec: PodSpec, ranges: Iterable[LimitRange]) -> Po
     Containers and init containers get the requests and limits that they lack. ``spec`` is not changed.
     """
     for each in ranges:
-        requests, limits = _defaults(each)
+        requests, limits = _get_defaults(each)
         if requests or limits:
             spec = replace(
                 spec,
@@ -67,22 +67,22 @@ def refusal(spec: PodSpec, ranges: Iterable[LimitRange]) -> str:
     for each in sorted(ranges, key=lambda item: item.name):
         errors: dict[str, None] = {}
         for item in each.spec.limits:
-            errors |= dict.fromkeys(_broken(item, spec))
+            errors |= dict.fromkeys(_find_pod_errors(item, spec))
         if errors:
             return next(iter(errors)) if len(errors) == 1 else f"[{', '.join(errors)}]"
     return ""
 
 
-def _broken(item: LimitRangeItem, spec: PodSpec) -> Iterator[str]:
+def _find_pod_errors(item: LimitRangeItem, spec: PodSpec) -> Iterator[str]:
     """Yield the errors of a pod against one item of a limit range: of each container, or of the pod as a whole."""
     if item.type == "Container":
         for container in (*spec.containers, *spec.init_containers):
-            yield from _errors(item, container.resources.requests or {}, container.resources.limits or {})
+            yield from _find_errors(item, container.resources.requests or {}, container.resources.limits or {})
     elif item.type == "Pod":
         own = spec.resources or ResourceRequirements()
         requests = container_requests(spec) | _get_pod_resources(own.requests)
         limits = container_requests(spec, lambda container: container.resources.limits) | _get_pod_resources(own.limits)
-        yield from _errors(item, requests, limits)
+        yield from _find_errors(item, requests, limits)
 
 
 def _get_pod_resources(resources: ResourceList | None) -> ResourceList:
@@ -90,7 +90,7 @@ def _get_pod_resources(resources: ResourceList | None) -> ResourceList:
     return {name: amount for name, amount in (resources or {}).items() if name in (CPU, MEMORY)}
 
 
-def _errors(item: LimitRangeItem, requests: ResourceList, limits: ResourceList) -> Iterator[str]:
+def _find_errors(item: LimitRangeItem, requests: ResourceList, limits: ResourceList) -> Iterator[str]:
     """Yield an error for each bound that requests and limits violate, by kind of bound and resource name."""
     for check, enforced in (
         (_check_minimum, item.min),
@@ -143,7 +143,7 @@ def _check_ratio(text: str, bound: Quantity, request: Quantity | None, limit: Qu
     return f"{text}, but provided ratio is {float(ratio):f}" if ratio > bound.as_fraction() else ""
 
 
-def _defaults(limit_range: LimitRange) -> tuple[ResourceList, ResourceList]:
+def _get_defaults(limit_range: LimitRange) -> tuple[ResourceList, ResourceList]:
     """Return the default requests and limits of a container. A later item of the range wins."""
     requests: ResourceList = {}
     limits: ResourceList = {}
@@ -185,7 +185,10 @@ class PodClasses(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(objects: Iterable[KubeObject]) -> PodClasses:
-        """Collect the classes, limit ranges and claim templates among the objects of a cluster."""
+        """Collect the classes, limit ranges and claim templates among the objects of a cluster.
+
+        Of several objects with one name, the last is used.
+        """
         listed = list(objects)
         limits: dict[str, list[LimitRange]] = {}
         for item in listed:
@@ -268,12 +271,12 @@ def with_defaults(
     """
     spec = _replace(
         spec,
-        containers=[_container(item, spec.host_network) for item in spec.containers],
-        init_containers=[_container(item, spec.host_network) for item in spec.init_containers],
+        containers=[_complete_container(item, spec.host_network) for item in spec.containers],
+        init_containers=[_complete_container(item, spec.host_network) for item in spec.init_containers],
         restart_policy=spec.restart_policy or "Always",
         scheduler_name=spec.scheduler_name or "default-scheduler",
-        tolerations=_tolerations(spec.tolerations),
-        affinity=_affinity(spec.affinity, labels or {}),
+        tolerations=_complete_tolerations(spec.tolerations),
+        affinity=_complete_affinity(spec.affinity, labels or {}),
     )
     spec = with_limit_range_defaults(spec, classes.limits.get(namespace, ()))
     if spec.termination_grace_period_seconds is None:
@@ -283,7 +286,7 @@ def with_defaults(
     if runtime is not None:
         _set_runtime(spec, runtime)
     if spec.resources is not None:
-        spec.resources = _pod_resources(spec, spec.resources)
+        spec.resources = _complete_pod_resources(spec, spec.resources)
     return spec
 
 
@@ -312,7 +315,7 @@ def _set_runtime(spec: PodSpec, runtime: RuntimeClass) -> None:
     ]  # fmt: skip
 
 
-def _container(container: Container, host_network: bool) -> Container:
+def _complete_container(container: Container, host_network: bool) -> Container:
     """Return a copy of the container with requests that default to its limits, and with complete ports.
 
     Ports get the protocol TCP by default and, on the host network, host ports.
@@ -321,21 +324,23 @@ def _container(container: Container, host_network: bool) -> Container:
     if resources.limits:
         requests = {**resources.limits, **(resources.requests or {})}
         resources = _replace(resources, requests=requests)
-    return _replace(container, resources=resources, ports=[_port(port, host_network) for port in container.ports])
+    return _replace(
+        container, resources=resources, ports=[_complete_port(port, host_network) for port in container.ports]
+    )
 
 
-def _port(port: ContainerPort, host_network: bool) -> ContainerPort:
+def _complete_port(port: ContainerPort, host_network: bool) -> ContainerPort:
     """Return the port with protocol TCP by default and, on the host network, the container's port as host port."""
     host_port = port.container_port if host_network and not port.host_port else port.host_port
     return _replace(port, protocol=port.protocol or "TCP", host_port=host_port)
 
 
-def _limits(container: Container) -> ResourceList | None:
+def _get_limits(container: Container) -> ResourceList | None:
     """Return the limits of a container; None if absent."""
     return container.resources.limits
 
 
-def _pod_resources(spec: PodSpec, resources: ResourceRequirements) -> ResourceRequirements:
+def _complete_pod_resources(spec: PodSpec, resources: ResourceRequirements) -> ResourceRequirements:
     """Return the pod-level resources with default requests, from the containers' requests or else from the limits.
 
     Without limits they are unchanged. Huge pages cannot be overcommitted, so their limit defaults to the containers'
@@ -344,7 +349,7 @@ def _pod_resources(spec: PodSpec, resources: ResourceRequirements) -> ResourceRe
     requests: ResourceList = dict(resources.requests or {})
     limits: ResourceList = dict(resources.limits or {})
     if requests or limits:
-        for name, quantity in container_requests(spec, _limits).items():
+        for name, quantity in container_requests(spec, _get_limits).items():
             if is_hugepages(name) and name not in requests:
                 limits.setdefault(name, quantity)
     if not limits:
@@ -358,7 +363,7 @@ def _pod_resources(spec: PodSpec, resources: ResourceRequirements) -> ResourceRe
     return _replace(resources, requests=requests or resources.requests, limits=limits)
 
 
-def _tolerations(tolerations: Sequence[Toleration]) -> list[Toleration]:
+def _complete_tolerations(tolerations: Sequence[Toleration]) -> list[Toleration]:
     """Return the tolerations with those that the admission plugin DefaultTolerationSeconds adds.
 
     The added ones last five minutes on a node that is not ready or unreachable.
@@ -371,28 +376,30 @@ def _tolerations(tolerations: Sequence[Toleration]) -> list[Toleration]:
     return [*tolerations, *added]
 
 
-def _affinity(affinity: Affinity | None, labels: Mapping[str, str]) -> Affinity | None:
+def _complete_affinity(affinity: Affinity | None, labels: Mapping[str, str]) -> Affinity | None:
     """Return the affinity with label keys merged into the selectors of all terms about pods. None stays None."""
     if affinity is None:
         return None
     return _replace(
         affinity,
-        pod_affinity=_pod_affinity(affinity.pod_affinity, labels),
-        pod_anti_affinity=_pod_affinity(affinity.pod_anti_affinity, labels),
+        pod_affinity=_complete_pod_affinity(affinity.pod_affinity, labels),
+        pod_anti_affinity=_complete_pod_affinity(affinity.pod_anti_affinity, labels),
     )
 
 
-def _pod_affinity(affinity: PodAffinity | None, labels: Mapping[str, str]) -> PodAffinity | None:
+def _complete_pod_affinity(affinity: PodAffinity | None, labels: Mapping[str, str]) -> PodAffinity | None:
     """Return the affinity with label keys merged into the selectors of all its terms. None stays None."""
     if affinity is None:
         return None
     preferred: list[WeightedPodAffinityTerm] = [
-        _replace(item, pod_affinity_term=_term(item.pod_affinity_term, labels)) for item in affinity.preferred
+        _replace(item, pod_affinity_term=_complete_term(item.pod_affinity_term, labels)) for item in affinity.preferred
     ]
-    return _replace(affinity, required=[_term(term, labels) for term in affinity.required], preferred=preferred)
+    return _replace(
+        affinity, required=[_complete_term(term, labels) for term in affinity.required], preferred=preferred
+    )
 
 
-def _term(term: PodAffinityTerm, labels: Mapping[str, str]) -> PodAffinityTerm:
+def _complete_term(term: PodAffinityTerm, labels: Mapping[str, str]) -> PodAffinityTerm:
     """Merge ``matchLabelKeys`` and ``mismatchLabelKeys`` into the term's selector. Keys not in ``labels`` are ignored.
 
     Returns the term itself without keys or without a selector.

@@ -62,7 +62,7 @@ _TOKEN_PREFIX: Final = b"kube-api-access-"
 _MAX_MEMO: Final = 1 << 15
 
 
-def _quantity(value: Any) -> Any:
+def _canonicalize_quantity(value: Any) -> Any:
     """Return a value of a quantity in canonical form, so that equal amounts are equal; other values as they are.
 
     None becomes the text of zero.
@@ -84,25 +84,25 @@ def _time(value: Any) -> Any:
         return value
 
 
-def _entry(key: str, value: Any, owner: str, depth: int) -> Any:
+def _canonicalize_field(key: str, value: Any, owner: str, depth: int) -> Any:
     """Return the canonical value of a field, or None if the field equals an absent one.
 
     ``owner``: the member that contains it; ``depth``: 0 for the fields of the spec itself.
     """
     if isinstance(value, dict):
         if key in _QUANTITY_MAPS:
-            return {name: _quantity(item) for name, item in value.items()} or None
+            return {name: _canonicalize_quantity(item) for name, item in value.items()} or None
         if key in _MAPS:
             return {name: "" if item is None else item for name, item in value.items()} or None
-        inner = _fields(value, key, depth + 1)
+        inner = _canonicalize_fields(value, key, depth + 1)
         # ``resources`` of the pod itself is a pointer, that of a container is not.
         return inner if inner or key not in _VALUES or (key == "resources" and depth == 0) else None
     if isinstance(value, list):
-        return [_element(item, key, depth) for item in value] or None
+        return [_canonicalize_element(item, key, depth) for item in value] or None
     if key in _TIMES:
         return _time(value)
     if key in ("sizeLimit", "divisor"):
-        amount = _quantity(value)
+        amount = _canonicalize_quantity(value)
         return None if amount == "0" and key == "divisor" else amount
     if not value and key in _PLAIN and (key, owner) not in _POINTERS:
         return None
@@ -111,14 +111,14 @@ def _entry(key: str, value: Any, owner: str, depth: int) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _element(value: Any, key: str, depth: int) -> Any:
+def _canonicalize_element(value: Any, key: str, depth: int) -> Any:
     """Return the canonical form of a list's element. ``key``: the member that has the list."""
     if isinstance(value, dict):
-        return _fields(value, key, depth + 1)
-    return [_element(item, key, depth) for item in value] if isinstance(value, list) else value
+        return _canonicalize_fields(value, key, depth + 1)
+    return [_canonicalize_element(item, key, depth) for item in value] if isinstance(value, list) else value
 
 
-def _fields(data: Mapping[str, Any], owner: str, depth: int) -> dict[str, Any]:
+def _canonicalize_fields(data: Mapping[str, Any], owner: str, depth: int) -> dict[str, Any]:
     """Return the canonical values of an object's fields, without those that equal an absent field.
 
     ``owner``: the member that contains the object; ``depth``: 0 for the spec itself.
@@ -126,7 +126,7 @@ def _fields(data: Mapping[str, Any], owner: str, depth: int) -> dict[str, Any]:
     result = {}
     for key, value in data.items():
         if value is not None:
-            entry = _entry(key, value, owner, depth)
+            entry = _canonicalize_field(key, value, owner, depth)
             if entry is not None:
                 result[key] = entry
     return result
@@ -143,7 +143,7 @@ def _sanitize(container: Any, projected: set[str]) -> Any:
     return result
 
 
-def _without_volatile(spec: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_volatile(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return the spec without hostname, environment variables, projected volumes and their mounts."""
     result = {key: value for key, value in spec.items() if key != "hostname"}
     volumes = result.get("volumes") or []
@@ -159,7 +159,7 @@ def _without_volatile(spec: Mapping[str, Any]) -> dict[str, Any]:
 def canonical(labels: Mapping[str, str | None] | None, spec: Mapping[str, Any] | None) -> bytes:
     """Return the canonical text of labels and spec. Two pods are equivalent if their texts are equal."""
     own = None if labels is None else {key: value or "" for key, value in labels.items()}
-    body = _fields(_without_volatile(spec or {}), "spec", 0)
+    body = _canonicalize_fields(_drop_volatile(spec or {}), "spec", 0)
     return msgspec.json.encode((own, body), order="deterministic")
 
 

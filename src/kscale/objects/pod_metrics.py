@@ -158,7 +158,7 @@ def pieces_of(parts: Sequence[PodUsage], before: PodUsage) -> tuple[Sequence[Pod
             pieces += parts[run.first : run.end]
             sizes.append(np.diff(seams_of(parts[run.first : run.end])))
         else:
-            pieces.append(_rows(before, run, seams))
+            pieces.append(_slice_rows(before, run, seams))
             sizes.append(np.diff(seams[:, run.before : run.before + run.end - run.first + 1]))
     return pieces, np.cumsum(np.concatenate([np.zeros((3, 1), np.int64), *sizes], axis=1), axis=1)
 
@@ -174,7 +174,7 @@ def _has_known_names(part: PodUsage, before: PodUsage) -> bool:
     )
 
 
-def _rows(usage: PodUsage, run: Run, seams: Seams) -> PodUsage:
+def _slice_rows(usage: PodUsage, run: Run, seams: Seams) -> PodUsage:
     """Return the rows of a run of parts as a slice of ``usage``, without keys."""
     (row, item, label), (rows, items, labels) = seams[:, [run.before, run.before + run.end - run.first]].T.tolist()
     of_rows, of_items = slice(row, rows), slice(item, items)
@@ -324,7 +324,7 @@ class PodUsage:
         """Read a PodMetricsList as :meth:`from_json` does, and the creation times of its items.
 
         The result is (usage, creation times as texts). The times are None if an item may have other fields than a
-        PodMetrics with names, labels and a creation time.
+        PodMetrics with names, labels and a creation time. Raises InputError if the text is malformed.
         """
         try:
             columns = _projection.read_pod_metrics(data)
@@ -338,7 +338,7 @@ class PodUsage:
         for what, row, resource, text in odd:
             try:
                 if what == "time":
-                    time[row] = _moment(text)
+                    time[row] = _parse_moment(text)
                 elif what == "window":
                     window[row] = parse_duration(text)
                 else:
@@ -383,7 +383,7 @@ class PodUsage:
                     label_sets.append(metadata.labels)
                 labels.append(number)
             try:
-                time.append(_moment(item.timestamp))
+                time.append(_parse_moment(item.timestamp))
                 window.append(parse_duration(item.window))
             except ValueError as error:
                 raise InputError(Problem(str(error), "", f"items[{row}] ({keys[-1]})")) from None
@@ -439,7 +439,7 @@ class PodUsage:
                 numbers[row] = len(label_sets)
                 label_sets.append(dict(pod_labels))
             try:
-                time.append(_moment(item.timestamp))
+                time.append(_parse_moment(item.timestamp))
             except ValueError as error:
                 raise InputError(Problem(str(error), "", f"{metric} of {keys[-1]}", "timestamp")) from None
         n = len(items)
@@ -596,7 +596,7 @@ class PodUsage:
         if self.labels[row] >= 0:
             out.metadata.labels = self.label_sets[self.labels[row]]
         time = int(self.time[row])
-        out.timestamp = None if time == _ZERO_TIME else _text(time)
+        out.timestamp = None if time == _ZERO_TIME else _format_moment(time)
         begin = int(self.ends[row - 1]) if row else 0
         out.containers = [
             ContainerMetrics(
@@ -682,7 +682,7 @@ def _get_amounts(usage: PodUsage, resource: str) -> tuple[NDArray[np.int64], NDA
     return np.zeros(len(usage.container), np.int64), np.zeros(len(usage.container), np.uint8)
 
 
-def _moment(text: str | None) -> int:
+def _parse_moment(text: str | None) -> int:
     """Parse an RFC 3339 time into nanoseconds since 1970, limited to a range; its lowest value without a time.
 
     Raises ValueError if the text is not a time.
@@ -692,7 +692,7 @@ def _moment(text: str | None) -> int:
     return max(_ZERO_TIME, min(nanoseconds(text), _LAST))
 
 
-def _text(time: int) -> str:
+def _format_moment(time: int) -> str:
     """Format nanoseconds since 1970 as RFC 3339, with nine decimals unless the seconds are whole."""
     total_seconds, rest = divmod(time, 10**9)
     text = str(np.datetime64(total_seconds, "s"))

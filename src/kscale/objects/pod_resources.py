@@ -159,7 +159,7 @@ def container_requests(spec: PodSpec, requests_of: _RequestsOf = _get_spec_reque
     return total
 
 
-def _pod_level(requests: ResourceList | None) -> ResourceList:
+def _filter_pod_level(requests: ResourceList | None) -> ResourceList:
     """Return the entries of pod-level ``requests`` that the scheduler counts; others are ignored."""
     return {name: quantity for name, quantity in (requests or {}).items() if is_pod_level_resource(name)}
 
@@ -186,7 +186,7 @@ def demand(pod: Pod, missing: Mapping[str, Quantity] = _NONE, *, pod_level: bool
     spec = pod.spec
     total = container_requests(spec, _fill_missing(_get_spec_requests, missing) if missing else _get_spec_requests)
     if pod_level and spec.resources is not None:
-        total.update(_pod_level(spec.resources.requests))
+        total.update(_filter_pod_level(spec.resources.requests))
     if spec.overhead:
         _add(total, spec.overhead)
     return total
@@ -203,7 +203,7 @@ def occupancy(pod: Pod, missing: Mapping[str, Quantity] = _NONE) -> ResourceList
         return demand(pod, missing)
     infeasible = resize_infeasible(pod)
     if not _has_status_resources(pod):
-        return _infeasible_without_status(pod, missing)
+        return _get_infeasible_without_status(pod, missing)
     statuses: dict[str, ContainerStatus] = {}
     for status in (*pod.status.container_statuses, *pod.status.init_container_statuses):
         statuses.setdefault(status.name, status)
@@ -229,7 +229,7 @@ def occupancy(pod: Pod, missing: Mapping[str, Quantity] = _NONE) -> ResourceList
     else:
         _raise_to_at_least(total, container_requests(pod.spec, _fill_missing(in_effect, missing)))
         _raise_to_at_least(total, container_requests(pod.spec, _fill_missing(granted, missing)))
-    total.update(_effective_pod_level(pod, infeasible))
+    total.update(_get_effective_pod_level(pod, infeasible))
     _add(total, pod.spec.overhead)
     return total
 
@@ -241,7 +241,7 @@ def pod_limits(pod: Pod) -> ResourceList:
     """
     total = container_requests(pod.spec, lambda container: container.resources.limits)
     if pod.spec.resources is not None:
-        total.update(_pod_level(pod.spec.resources.limits))
+        total.update(_filter_pod_level(pod.spec.resources.limits))
     for name, quantity in (pod.spec.overhead or {}).items():
         if name in total and not total[name].is_zero:
             total[name] = total[name] + quantity
@@ -295,29 +295,29 @@ def _has_status_resources(pod: Pod) -> bool:
     )
 
 
-def _infeasible_without_status(pod: Pod, missing: Mapping[str, Quantity]) -> ResourceList:
+def _get_infeasible_without_status(pod: Pod, missing: Mapping[str, Quantity]) -> ResourceList:
     """Return the occupancy of a pod whose resize was refused, and whose status reports no resources.
 
     The containers' own requests do not count: each container has the default requests ``missing``. Pod-level requests
     and the overhead count.
     """
     total = container_requests(pod.spec, lambda _: missing)
-    total.update(_effective_pod_level(pod, infeasible=True))
+    total.update(_get_effective_pod_level(pod, infeasible=True))
     _add(total, pod.spec.overhead)
     return total
 
 
-def _effective_pod_level(pod: Pod, infeasible: bool) -> ResourceList:
+def _get_effective_pod_level(pod: Pod, infeasible: bool) -> ResourceList:
     """Return the pod-level requests in effect: the maximum of spec and status; if infeasible, of the status.
 
     The requests of the spec if there are none, or if the status reports no resources.
     """
-    spec = _pod_level(pod.spec.resources.requests) if pod.spec.resources is not None else {}
+    spec = _filter_pod_level(pod.spec.resources.requests) if pod.spec.resources is not None else {}
     if not spec or pod.status.resources is None:
         return spec
     total = {} if infeasible else spec
-    _raise_to_at_least(total, _pod_level(pod.status.resources.requests))
-    _raise_to_at_least(total, _pod_level(pod.status.allocated_resources))
+    _raise_to_at_least(total, _filter_pod_level(pod.status.resources.requests))
+    _raise_to_at_least(total, _filter_pod_level(pod.status.allocated_resources))
     return total
 
 

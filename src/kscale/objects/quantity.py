@@ -188,7 +188,7 @@ class Scanned(NamedTuple):
     text: str = ""
 
 
-def _suffix(suffix: str) -> tuple[int, int, str]:
+def _parse_suffix(suffix: str) -> tuple[int, int, str]:
     """Return (base, exponent, format) of a suffix. Raises QuantityError for an unknown one."""
     if suffix in DECIMAL_SUFFIX:
         return 10, DECIMAL_SUFFIX[suffix], DECIMAL_SI
@@ -209,7 +209,7 @@ def scan(text: str) -> Scanned:
         raise QuantityError(_WRONG_FORMAT)
     sign, integer, fraction, suffix = match.groups()
     fraction = fraction or ""
-    base, exponent, format = _suffix(suffix)  # noqa: A001  (the field's own name)
+    base, exponent, format = _parse_suffix(suffix)
     integer = integer.lstrip("0") or "0"
     if base == 10:
         room = MAX_INT64_DIGITS - len(integer) - len(fraction)
@@ -223,8 +223,8 @@ def scan(text: str) -> Scanned:
     return _scan_big(sign, int(integer + fraction), len(fraction), base, exponent, format)
 
 
-def _scan_small(text: str, sign: str, digits: str, places: int, base: int, exponent: int, format: str) -> Scanned:  # noqa: A002
-    """Return the parts of a number in the small form.
+def _scan_small(text: str, sign: str, digits: str, places: int, base: int, exponent: int, format: str) -> Scanned:
+    """Return the parts of a number in the small form. The text is kept where upstream keeps it, else empty.
 
     ``digits``: all digits; ``places``: how many of them are decimals; ``base``, ``exponent``: of the suffix.
     """
@@ -240,7 +240,7 @@ def _scan_small(text: str, sign: str, digits: str, places: int, base: int, expon
     return Scanned(-mantissa if sign == "-" else mantissa, scale, False, format, str(text) if keep else "")
 
 
-def _scan_big(sign: str, digits: int, places: int, base: int, exponent: int, format: str) -> Scanned:  # noqa: A002
+def _scan_big(sign: str, digits: int, places: int, base: int, exponent: int, format: str) -> Scanned:
     """Return the parts of a number in the big form, rounded up to nanos. Raises QuantityError if it is too large.
 
     ``digits``: all digits; ``places``: how many of them are decimals; ``base``, ``exponent``: of the suffix.
@@ -260,7 +260,7 @@ def _scan_big(sign: str, digits: int, places: int, base: int, exponent: int, for
         if number > INT64_MAX * 10**9:
             number, scale = INT64_MAX, 0
         elif 0 < number < 10**9:
-            format = DECIMAL_SI  # noqa: A001  (the field's own name)
+            format = DECIMAL_SI
     return Scanned(-number if sign == "-" else number, scale, True, format)
 
 
@@ -286,7 +286,7 @@ def _quote(char: str) -> str:
     return f"'{char}'" if 32 <= code < 127 or code > 160 else f"'\\x{code:02x}'"
 
 
-def _invalid(char: str, context: str) -> GoJSONError:
+def _build_invalid(char: str, context: str) -> GoJSONError:
     """Build the error for a character that Go's decoder does not accept."""
     return GoJSONError(f"invalid character {_quote(char)} {context}")
 
@@ -309,24 +309,24 @@ def check(raw: bytes) -> str:
         except (ValueError, RecursionError) as error:
             raise GoJSONError(f"invalid JSON: {error}") from None
         return raw.decode("utf-8", "replace").strip(_BLANK)
-    end = _scalar_end(text)
+    end = _find_scalar_end(text)
     rest = text[end:].lstrip(_BLANK)
     if rest:
-        raise _invalid(rest[0], "after top-level value")
+        raise _build_invalid(rest[0], "after top-level value")
     return raw.decode("utf-8", "replace").strip(_BLANK)
 
 
-def _scalar_end(text: str) -> int:
+def _find_scalar_end(text: str) -> int:
     """Return the position after the scalar with which a text begins. Raises GoJSONError."""
     first = text[0]
     if first == '"':
-        return _string_end(text)
+        return _find_string_end(text)
     for literal in ("true", "false", "null"):
         if first == literal[0]:
-            return _literal_end(text, literal)
+            return _find_literal_end(text, literal)
     if first == "-" or first.isdigit():
-        return _number_end(text)
-    raise _invalid(first, "looking for beginning of value")
+        return _find_number_end(text)
+    raise _build_invalid(first, "looking for beginning of value")
 
 
 def _get_character(text: str, position: int) -> str:
@@ -334,20 +334,20 @@ def _get_character(text: str, position: int) -> str:
     return text[position] if position < len(text) else " "
 
 
-def _literal_end(text: str, literal: str) -> int:
+def _find_literal_end(text: str, literal: str) -> int:
     """Return the position after the ``literal`` with which a text begins.
 
     The first character is not checked. Raises GoJSONError if another one differs.
     """
     for position in range(1, len(literal)):
         if text[position : position + 1] != literal[position]:
-            raise _invalid(
+            raise _build_invalid(
                 _get_character(text, position), f"in literal {literal} (expecting {_quote(literal[position])})"
             )
     return len(literal)
 
 
-def _number_end(text: str) -> int:
+def _find_number_end(text: str) -> int:
     """Return the position after the number with which a text begins. Raises GoJSONError."""
     match = _NUMBER.match(text)
     end = match.end() if match else 1
@@ -359,11 +359,11 @@ def _number_end(text: str) -> int:
     ):
         broken = re.match(pattern, text)
         if broken and broken.end() > end - (match is None):
-            raise _invalid(_get_character(text, broken.end()), context)
+            raise _build_invalid(_get_character(text, broken.end()), context)
     return end
 
 
-def _string_end(text: str) -> int:
+def _find_string_end(text: str) -> int:
     """Return the position after the string with which a text begins. Raises GoJSONError."""
     position = 1
     while position < len(text):
@@ -371,25 +371,25 @@ def _string_end(text: str) -> int:
         if char == '"':
             return position + 1
         if char == "\\":
-            position = _escape_end(text, position + 1)
+            position = _find_escape_end(text, position + 1)
             continue
         if ord(char) < 0x20:
-            raise _invalid(char, "in string literal")
+            raise _build_invalid(char, "in string literal")
         position += 1
     raise GoJSONError(_END)
 
 
-def _escape_end(text: str, position: int) -> int:
+def _find_escape_end(text: str, position: int) -> int:
     """Return the position after the escape whose letter is at ``position``. Raises GoJSONError."""
     letter = _get_character(text, position)
     if letter in _ESCAPES:
         return position + 1
     if letter != "u":
-        raise _invalid(letter, "in string escape code")
+        raise _build_invalid(letter, "in string escape code")
     for offset in range(1, 5):
         digit = _get_character(text, position + offset)
         if digit not in "0123456789abcdefABCDEF":
-            raise _invalid(digit, "in \\u hexadecimal character escape")
+            raise _build_invalid(digit, "in \\u hexadecimal character escape")
     return position + 5
 
 
@@ -418,7 +418,7 @@ class Quantity:
     _hash: int | None
     format: str
 
-    def __new__(cls, text: str) -> Quantity:  # noqa: PYI034  (instances of one text are shared; no subclasses)
+    def __new__(cls, text: str) -> Quantity:  # noqa: PYI034  # there are no subclasses: equal texts share one instance
         if not isinstance(text, str):
             raise QuantityError(f'a quantity is a text, as "500m" or "1Gi": {text!r} is a {type(text).__name__}')
         return parse(text)
@@ -438,19 +438,19 @@ class Quantity:
     # -- constructors ------------------------------------------------------------------------------------------
 
     @staticmethod
-    def zero(format: str = "") -> Quantity:  # noqa: A002  (the field's own name)
+    def zero(format: str = "") -> Quantity:
         """Return zero in a format, by default Go's ``Quantity{}``; adding to it takes over the addend's format."""
         return _create(0, 0, False, format)
 
     @staticmethod
     @typed_late
-    def from_int(value: int, format: str = DECIMAL_SI, scale: int = 0) -> Quantity:  # noqa: A002
+    def from_int(value: int, format: str = DECIMAL_SI, scale: int = 0) -> Quantity:
         """Return ``value`` * 10^``scale`` (``NewQuantity``; ``NewMilliQuantity`` with scale -3).
 
         Raises :class:`QuantityError` if ``value`` does not fit in an int64, and InputError for a ``scale`` that is no
         int or a ``format`` that is no text.
         """
-        if not (isinstance(scale, int) and isinstance(format, str)):  # type: ignore[redundant-expr]  # callers without types
+        if not (isinstance(scale, int) and isinstance(format, str)):  # type: ignore[redundant-expr]  # callers may have no type checker
             raise InputError(f"scale is {show_value(scale)} and format {show_value(format)}: give an int and a string")
         if not fits(value):
             raise QuantityError(f"{value} does not fit in 64 bits")
@@ -460,7 +460,8 @@ class Quantity:
     def from_json(raw: str | bytes) -> Quantity:
         """Return a quantity from raw JSON text: a string, a bare number (parsed as written), or ``null`` (zero).
 
-        Raises :class:`QuantityError` with the text of Go's JSON decoder or of the quantity parser.
+        Raises :class:`QuantityError` with the text of Go's JSON decoder or of the quantity parser, and ArgumentError if
+        ``raw`` is neither a string nor bytes.
         """
         try:
             token = check(raw.encode() if isinstance(raw, str) else raw)
@@ -496,14 +497,14 @@ class Quantity:
         Negative fractions of quantities in the big form are rounded as :func:`read_big` does.
         """
         if self._value is None:
-            object.__setattr__(self, "_value", self._in_units_of(0))
-        return self._value  # type: ignore[return-value]  # set just above
+            object.__setattr__(self, "_value", self._convert_to_units(0))
+        return self._value  # type: ignore[return-value]  # not None: set just above
 
     def milli_value(self) -> int:
         """Return the value in thousandths, as Go's ``MilliValue``: rounded and wrapped as :meth:`value` does."""
         if self._milli is None:
-            object.__setattr__(self, "_milli", self._in_units_of(-3))
-        return self._milli  # type: ignore[return-value]  # set just above
+            object.__setattr__(self, "_milli", self._convert_to_units(-3))
+        return self._milli  # type: ignore[return-value]  # not None: set just above
 
     @typed_late
     def scaled_value(self, scale: int) -> int:
@@ -511,9 +512,9 @@ class Quantity:
 
         It is rounded and wrapped as :meth:`value` does.
         """
-        return self._in_units_of(scale)
+        return self._convert_to_units(scale)
 
-    def _in_units_of(self, scale: int) -> int:
+    def _convert_to_units(self, scale: int) -> int:
         """Return :meth:`scaled_value`, whose argument is known to be an integer."""
         if self._big:
             return read_big(self._mantissa, self._exponent, scale)
@@ -541,10 +542,10 @@ class Quantity:
         It rounds the mantissa once and the product once.
         """
         if self._approximate is None:
-            object.__setattr__(self, "_approximate", self._rounded_float())
-        return self._approximate  # type: ignore[return-value]  # set just above
+            object.__setattr__(self, "_approximate", self._compute_float())
+        return self._approximate  # type: ignore[return-value]  # not None: set just above
 
-    def _rounded_float(self) -> float:
+    def _compute_float(self) -> float:
         """Compute what :meth:`approximate_float` returns."""
         try:
             base = float(self._mantissa)
@@ -588,20 +589,20 @@ class Quantity:
     def __add__(self, other: Quantity) -> Quantity:
         if not isinstance(other, Quantity):
             return NotImplemented
-        format = other.format if self._mantissa == 0 else self.format  # noqa: A001  (the field's own name)
+        format = other.format if self._mantissa == 0 else self.format
         if self._big or other._big:
-            return self._plus_big(other._mantissa, other._exponent, format)
-        return self._plus_small(other._mantissa, other._exponent, format)
+            return self._add_big(other._mantissa, other._exponent, format)
+        return self._add_small(other._mantissa, other._exponent, format)
 
     def __sub__(self, other: Quantity) -> Quantity:
         if not isinstance(other, Quantity):
             return NotImplemented
-        format = other.format if self._mantissa == 0 else self.format  # noqa: A001  (the field's own name)
+        format = other.format if self._mantissa == 0 else self.format
         if self._big or other._big or other._mantissa == -(2**63):
-            return self._plus_big(-other._mantissa, other._exponent, format)
-        return self._plus_small(-other._mantissa, other._exponent, format)
+            return self._add_big(-other._mantissa, other._exponent, format)
+        return self._add_small(-other._mantissa, other._exponent, format)
 
-    def _plus_small(self, mantissa: int, exponent: int, format: str) -> Quantity:  # noqa: A002
+    def _add_small(self, mantissa: int, exponent: int, format: str) -> Quantity:
         """Add a small-form number to a small-form quantity; the sum is big if it overflows 64 bits."""
         if mantissa == 0:
             return _create(self._mantissa, self._exponent, False, format)
@@ -612,9 +613,9 @@ class Quantity:
         right, right_fits = read_small(mantissa, exponent, scale)
         if left_fits and right_fits and fits(left + right):
             return _create(left + right, scale, False, format)
-        return self._plus_big(mantissa, exponent, format)
+        return self._add_big(mantissa, exponent, format)
 
-    def _plus_big(self, mantissa: int, exponent: int, format: str) -> Quantity:  # noqa: A002
+    def _add_big(self, mantissa: int, exponent: int, format: str) -> Quantity:
         """Add a number; the sum has the big form. Raises QuantityError if the exponents are too far apart."""
         scale = min(self._exponent, exponent)
         if max(self._exponent, exponent) - scale > MAX_ALIGNMENT:
@@ -642,8 +643,8 @@ class Quantity:
             return 1 if self.sign > other.sign else -1
         left, right = self._mantissa, other._mantissa
         if self._exponent != other._exponent and left:
-            lowest, highest = self._exponent_bounds()
-            other_lowest, other_highest = other._exponent_bounds()
+            lowest, highest = self._get_exponent_bounds()
+            other_lowest, other_highest = other._get_exponent_bounds()
             if lowest > other_highest:  # the leading digit decides, without writing out the zeros
                 return self.sign
             if highest < other_lowest:
@@ -665,7 +666,7 @@ class Quantity:
             return _create(other._mantissa, other._exponent, True, other.format, other._text)
         return other
 
-    def _exponent_bounds(self) -> tuple[int, int]:
+    def _get_exponent_bounds(self) -> tuple[int, int]:
         """Return (lowest, highest) possible exponent of the leading digit, derived cheaply from the number of bits."""
         bits = self._mantissa.bit_length()
         return bits // 4 + self._exponent, bits // 3 + 1 + self._exponent
@@ -683,7 +684,7 @@ class Quantity:
     def __hash__(self) -> int:
         if self._hash is None:
             object.__setattr__(self, "_hash", self._hash_of_value())
-        return self._hash  # type: ignore[return-value]  # set just above
+        return self._hash  # type: ignore[return-value]  # not None: set just above
 
     def _hash_of_value(self) -> int:
         """Return a hash that is equal for equal values in any form."""
@@ -696,18 +697,18 @@ class Quantity:
 
     def __str__(self) -> str:
         if not self._text:
-            object.__setattr__(self, "_text", self._canonical())
+            object.__setattr__(self, "_text", self._format_canonical())
         return self._text
 
     def __repr__(self) -> str:
         return f"Quantity({str(self)!r})"
 
-    def _canonical(self) -> str:
+    def _format_canonical(self) -> str:
         """Return the canonical text, as Go's ``String``."""
         if self._mantissa == 0:
             return "0"
         if self.format == BINARY_SI:
-            text = self._canonical_binary()
+            text = self._format_canonical_binary()
             if text is not None:
                 return text
         digits, zeros = strip_factor(self._mantissa, 10)
@@ -718,7 +719,7 @@ class Quantity:
             return f"{digits_of(digits)}{_PRINT_DECIMAL.get(exponent, '')}"  # no suffix above E: an upstream oddity
         return f"{digits_of(digits)}e{exponent}" if exponent else digits_of(digits)
 
-    def _canonical_binary(self) -> str | None:
+    def _format_canonical_binary(self) -> str | None:
         """Return the text with a binary suffix; None if upstream prints a decimal one (below 1024, or no integer)."""
         if abs(self._exponent) > MAX_ALIGNMENT:
             return None
@@ -729,7 +730,7 @@ class Quantity:
         return f"{digits_of(digits)}{_PRINT_BINARY[times] if times < len(_PRINT_BINARY) else ''}"
 
 
-def _create(mantissa: int, exponent: int, big: bool, format: str, text: str = "") -> Quantity:  # noqa: A002
+def _create(mantissa: int, exponent: int, big: bool, format: str, text: str = "") -> Quantity:
     """Build the quantity mantissa * 10^exponent.
 
     ``big``: upstream keeps it as an ``inf.Dec``, otherwise as an int64. ``text``: the canonical text, or empty to

@@ -117,7 +117,7 @@ def definition_parts(definition: CustomResourceDefinition) -> tuple[str, str, st
     """Return (group, kind, plural, :func:`scale_paths`) of a definition."""
     spec = definition.spec or _DefinitionSpec()
     names = spec.names or _Names()
-    return spec.group, names.kind, names.plural, _paths(spec)
+    return spec.group, names.kind, names.plural, _get_paths(spec)
 
 
 def scale_paths(definition: Mapping[str, Any]) -> dict[str, ScalePaths]:
@@ -128,7 +128,7 @@ def scale_paths(definition: Mapping[str, Any]) -> dict[str, ScalePaths]:
     return definition_of(definition)[3]
 
 
-def _paths(spec: _DefinitionSpec) -> dict[str, ScalePaths]:
+def _get_paths(spec: _DefinitionSpec) -> dict[str, ScalePaths]:
     """Return the paths of the scale by version, for the versions that have a scale."""
     out = {}
     for version in spec.versions or ():
@@ -157,13 +157,13 @@ def scale_path_problems(definition: Mapping[str, Any]) -> list[Problem]:
             ("statusReplicasPath", scale.status_replicas_path, (".status",)),
             ("labelSelectorPath", scale.label_selector_path or "", (".spec", ".status")),
         ):
-            text = _path_problem(path, roots, required=name != "labelSelectorPath")
+            text = _find_path_problem(path, roots, required=name != "labelSelectorPath")
             if text:
                 problems.append(Problem(text, field=f"spec.versions[{i}].subresources.scale.{name}"))
     return problems
 
 
-def _path_problem(path: str, roots: tuple[str, ...], *, required: bool) -> str:
+def _find_path_problem(path: str, roots: tuple[str, ...], *, required: bool) -> str:
     """Return the API server's error for a path that is not below one of ``roots``; empty if the path is valid.
 
     An empty path is an error only if it is ``required``.
@@ -196,11 +196,11 @@ def scale_of(data: Mapping[str, Any], paths: ScalePaths | None = None) -> Scale:
     """
     api_version, kind = str(data.get("apiVersion", "")), str(data.get("kind", ""))
     if paths is None and (api_version.startswith(("apps/", "extensions/")) or not api_version) and kind in _WORKLOADS:
-        return _workload(data)
+        return _read_workload_scale(data)
     if paths is None and kind == "ReplicationController":
-        return _scale(data, *_counts(data), str(from_label_map(_label_map(data))))
+        return _scale(data, *_read_counts(data), str(from_label_map(_label_map(data))))
     if paths is None and (api_version.partition("/")[0], kind) == _DEPLOYMENT_CONFIG:
-        return _deployment_config(data)
+        return _read_deployment_config_scale(data)
     paths = paths or ScalePaths()
     replicas = _get_path(data, paths.spec_replicas)
     if replicas is None:
@@ -216,7 +216,10 @@ def _scale_metadata(of: ObjectMeta) -> ObjectMeta:
 
 
 def scale_of_workload(workload: Deployment | StatefulSet) -> Scale:
-    """Return the scale of a struct. Raises :class:`ScaleError` if the selector is malformed."""
+    """Return the scale of a workload. Replicas that its spec does not set count as 1.
+
+    Raises :class:`ScaleError` if the selector is malformed.
+    """
     spec = workload.spec
     try:
         selector = "" if spec.selector is None else str(compile_selector(spec.selector))
@@ -271,7 +274,7 @@ def with_replicas(
     return out
 
 
-def _workload(data: Mapping[str, Any]) -> Scale:
+def _read_workload_scale(data: Mapping[str, Any]) -> Scale:
     """Return the scale of a built-in workload. Raises ScaleError if a field is malformed."""
     spec = data.get("spec") or {}
     raw = spec.get("selector")
@@ -279,7 +282,7 @@ def _workload(data: Mapping[str, Any]) -> Scale:
         selector = "" if raw is None else str(compile_selector(from_dict(raw, LabelSelector)))
     except (SelectorError, InputError) as error:
         raise ScaleError(str(error)) from None
-    return _scale(data, *_counts(data), selector)
+    return _scale(data, *_read_counts(data), selector)
 
 
 def _label_map(data: Mapping[str, Any]) -> Mapping[str, str]:
@@ -290,7 +293,7 @@ def _label_map(data: Mapping[str, Any]) -> Mapping[str, str]:
     return labels
 
 
-def _deployment_config(data: Mapping[str, Any]) -> Scale:
+def _read_deployment_config_scale(data: Mapping[str, Any]) -> Scale:
     """Return the scale of an OpenShift DeploymentConfig, which also selects its own name (``scaleFromConfig``).
 
     Raises ScaleError if a field is malformed.
@@ -301,7 +304,7 @@ def _deployment_config(data: Mapping[str, Any]) -> Scale:
     return _scale(data, replicas, ready, str(from_label_map({**_label_map(data), "deploymentconfig": name})))
 
 
-def _counts(data: Mapping[str, Any]) -> tuple[Any, Any]:
+def _read_counts(data: Mapping[str, Any]) -> tuple[Any, Any]:
     """Return the desired replicas (1 if absent) and those of the status (0 if absent), unchecked."""
     replicas = (data.get("spec") or {}).get("replicas")
     return 1 if replicas is None else replicas, (data.get("status") or {}).get("replicas") or 0
@@ -376,7 +379,7 @@ def read_scale(data: Mapping[str, Any]) -> Scale:
         raise ScaleError(str(error)) from None
     status = old.status or _OldStatus()
     try:
-        selector = _selector(status)
+        selector = _read_selector(status)
     except SelectorError as error:
         prefix = "received an object from a /scale endpoint which was not convertible to autoscaling Scale"
         raise ScaleError(f"{prefix}: {error}") from None
@@ -387,7 +390,7 @@ def read_scale(data: Mapping[str, Any]) -> Scale:
     )
 
 
-def _selector(status: _OldStatus) -> str:
+def _read_selector(status: _OldStatus) -> str:
     """Return the selector of an old kind of Scale as text. Raises SelectorError if it is malformed."""
     if status.target_selector:
         try:

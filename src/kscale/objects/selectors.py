@@ -156,7 +156,7 @@ def _aggregate(errors: list[str]) -> SelectorError:
     return SelectorError(unique[0] if len(unique) == 1 else f"[{', '.join(unique)}]")
 
 
-def _go_json(values: Sequence[str]) -> str:
+def _format_go_json(values: Sequence[str]) -> str:
     """Format a list of texts as Go's encoding/json does: ``null`` if it is empty."""
     import json
 
@@ -165,7 +165,7 @@ def _go_json(values: Sequence[str]) -> str:
     return json.dumps(list(values), ensure_ascii=False, separators=(",", ":")).translate(_GO_JSON)
 
 
-def _value_errors(operator: str, values: Sequence[str]) -> list[str]:
+def _find_value_errors(operator: str, values: Sequence[str]) -> list[str]:
     """Return upstream's errors about the values of an operator; empty if they are valid."""
     if operator in (IN, NOT_IN):
         wrong = "" if values else "for 'in', 'notin' operators, values set can't be empty"
@@ -175,7 +175,7 @@ def _value_errors(operator: str, values: Sequence[str]) -> list[str]:
         wrong = "values set must be empty for exists and does not exist" if values else ""
     else:
         wrong = "" if len(values) == 1 else "for 'Gt', 'Lt' operators, exactly one value is required"
-    errors = [f"values: Invalid value: {_go_json(values)}: {wrong}"] if wrong else []
+    errors = [f"values: Invalid value: {_format_go_json(values)}: {wrong}"] if wrong else []
     if operator in _NUMERIC:
         errors.extend(
             f"values[{i}]: Invalid value: {go_quote(value)}: for 'Gt', 'Lt' operators, the value must be an integer"
@@ -191,7 +191,7 @@ def requirement(key: str, operator: str, values: Sequence[str] = ()) -> Requirem
     if wrong := qualified_name_errors(key):
         errors.append(f"key: Invalid value: {go_quote(key)}: {'; '.join(wrong)}")
     if operator in _OPERATORS:
-        errors.extend(_value_errors(operator, values))
+        errors.extend(_find_value_errors(operator, values))
     else:
         supported = ", ".join(f'"{name}"' for name in sorted(_OPERATORS))
         errors.append(f"operator: Unsupported value: {go_quote(operator)}: supported values: {supported}")
@@ -255,7 +255,7 @@ _ERROR: Final = "error"
 _Token = tuple[str, str]  # (kind, text); a symbol's or keyword's kind is its text
 
 
-def _symbol(text: str, start: int) -> tuple[_Token, int]:
+def _scan_symbol(text: str, start: int) -> tuple[_Token, int]:
     """Return the token of the longest symbol at ``start``, and the position after it, as upstream's scanner finds it.
 
     Without a valid symbol the token is of the kind ``_ERROR``, with a message.
@@ -273,7 +273,7 @@ def _symbol(text: str, start: int) -> tuple[_Token, int]:
     return (symbol, symbol), end
 
 
-def _tokens(text: str) -> list[_Token]:
+def _split_tokens(text: str) -> list[_Token]:
     """Split a text into tokens (kind, text); the last one is ``_END``."""
     tokens: list[_Token] = []
     position = 0
@@ -282,7 +282,7 @@ def _tokens(text: str) -> list[_Token]:
         if char in _BLANK:
             position += 1
         elif char in _SPECIAL:
-            token, position = _symbol(text, position)
+            token, position = _scan_symbol(text, position)
             tokens.append(token)
         else:
             end = position
@@ -298,7 +298,7 @@ class _Parser:
     """Parser of a selector's text (upstream: ``labels.Parse``). Methods raise SelectorError with upstream's text."""
 
     def __init__(self, text: str) -> None:
-        self.tokens = _tokens(text)
+        self.tokens = _split_tokens(text)
         self.position = 0
 
     def peek(self) -> _Token:

@@ -18,7 +18,7 @@ _FEW: Final = 8
 _FILTERING: Final = ("NoSchedule", "NoExecute")
 
 
-def _integer(text: str) -> int | None:
+def _read_int(text: str) -> int | None:
     """Parse an int64 in canonical form; None for any other text."""
     if _CANONICAL.fullmatch(text) is None:
         return None
@@ -48,7 +48,7 @@ def tolerates(toleration: Toleration, taint: Taint, *, comparison_operators: boo
     if operator == "Exists":
         return True
     if operator in ("Lt", "Gt") and comparison_operators:
-        bound, value = _integer(toleration.value), _integer(taint.value)
+        bound, value = _read_int(toleration.value), _read_int(taint.value)
         if bound is None or value is None:
             return False
         return value < bound if operator == "Lt" else value > bound
@@ -74,7 +74,7 @@ class _Tolerations:
                 self._all.add(place)
             elif operator == "Equal":
                 self._equal.add((*place, item.value))
-            elif operator in ("Lt", "Gt") and comparison_operators and (bound := _integer(item.value)) is not None:
+            elif operator in ("Lt", "Gt") and comparison_operators and (bound := _read_int(item.value)) is not None:
                 if operator == "Lt":
                     self._below[place] = max(bound, self._below.get(place, bound))
                 else:
@@ -87,7 +87,7 @@ class _Tolerations:
             return True
         if not self._below and not self._above:
             return False
-        value = _integer(taint.value)
+        value = _read_int(taint.value)
         return value is not None and any(
             (place in self._below and value < self._below[place])
             or (place in self._above and value > self._above[place])
@@ -102,7 +102,10 @@ def first_untolerated(
     effects: Iterable[str] = _FILTERING,
     comparison_operators: bool = False,
 ) -> Taint | None:
-    """Return the first taint, in list order, with one of the effects that is not tolerated; None if there is none."""
+    """Return the first taint, in list order, with one of the effects that is not tolerated; None if there is none.
+
+    ``comparison_operators``: tolerations with the operators Lt and Gt may tolerate a taint.
+    """
     tolerations, taints, effects = list(tolerations), list(taints), tuple(effects)
     if len(tolerations) > _FEW and len(taints) > _FEW:
         index = _Tolerations(tolerations, comparison_operators=comparison_operators)

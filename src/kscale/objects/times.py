@@ -120,7 +120,7 @@ def moment(value: datetime | int, name: str = "now") -> int:
         return value
     time = virtual_moment(value, name)
     if not isinstance(value, datetime) and time < _FIRST and time not in (0, ZERO_TIME):
-        raise _build_error(name, _too_early(time))
+        raise _build_error(name, _describe_early_time(time))
     return time
 
 
@@ -149,7 +149,7 @@ def virtual_moment(value: datetime | int, name: str = "now") -> int:
     return int(value)
 
 
-def _too_early(value: int) -> str:
+def _describe_early_time(value: int) -> str:
     """Return an error message that names the unit which an integer before 1973 seems to have."""
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     for unit, size in _UNITS.items():
@@ -244,16 +244,16 @@ def format_duration(nanoseconds: int) -> str:
         return "0s"
     if total < _DURATION_UNITS["s"]:
         unit = next(unit for unit in ("ms", "µs", "ns") if total >= _DURATION_UNITS[unit])
-        return f"{sign}{_decimal(total, _DURATION_UNITS[unit])}{unit}"
+        return f"{sign}{_format_decimal(total, _DURATION_UNITS[unit])}{unit}"
     minutes, rest = divmod(total, _DURATION_UNITS["m"])
-    text = f"{_decimal(rest, _DURATION_UNITS['s'])}s"
+    text = f"{_format_decimal(rest, _DURATION_UNITS['s'])}s"
     if minutes:
         hours, minutes = divmod(minutes, 60)
         text = f"{hours}h{minutes}m{text}" if hours else f"{minutes}m{text}"
     return sign + text
 
 
-def _decimal(value: int, unit: int) -> str:
+def _format_decimal(value: int, unit: int) -> str:
     """Format ``value`` / ``unit`` without trailing zeros. ``unit``: a power of ten."""
     integer, rest = divmod(value, unit)
     fraction = str(rest).zfill(len(str(unit)) - 1).rstrip("0") if rest else ""

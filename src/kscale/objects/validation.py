@@ -63,10 +63,10 @@ def _check_of(struct: type[msgspec.Struct]) -> _Check | None:
     """Return a function that yields (field, text) of each time in a struct, or None if the struct has no times."""
     described = inspect.type_info(struct)
     assert isinstance(described, inspect.StructType)
-    return _struct_check(described, ())
+    return _build_struct_check(described, ())
 
 
-def _struct_check(described: inspect.StructType, outer: tuple[type, ...]) -> _Check | None:
+def _build_struct_check(described: inspect.StructType, outer: tuple[type, ...]) -> _Check | None:
     """Return the check of a struct; None if it has nothing to check. See :func:`_check_of`.
 
     ``outer``: structs that contain it.
@@ -76,9 +76,9 @@ def _struct_check(described: inspect.StructType, outer: tuple[type, ...]) -> _Ch
     times: list[tuple[str, str]] = []
     parts: list[tuple[str, str, _Check]] = []
     for field in described.fields:
-        if field.encode_name in _NAMES and any(isinstance(each, inspect.StrType) for each in _choices(field.type)):
+        if field.encode_name in _NAMES and any(isinstance(each, inspect.StrType) for each in _list_choices(field.type)):
             times.append((field.name, field.encode_name))
-        elif (check := _type_check(field.type, (*outer, described.cls))) is not None:
+        elif (check := _build_type_check(field.type, (*outer, described.cls))) is not None:
             parts.append((field.name, field.encode_name, check))
     if not times and not parts:
         return None
@@ -95,17 +95,17 @@ def _struct_check(described: inspect.StructType, outer: tuple[type, ...]) -> _Ch
     return checked
 
 
-def _choices(type_: inspect.Type) -> tuple[inspect.Type, ...]:
+def _list_choices(type_: inspect.Type) -> tuple[inspect.Type, ...]:
     """Return the alternatives of a union; (type,) if the type is no union."""
     return type_.types if isinstance(type_, inspect.UnionType) else (type_,)
 
 
-def _type_check(type_: inspect.Type, outer: tuple[type, ...]) -> _Check | None:
+def _build_type_check(type_: inspect.Type, outer: tuple[type, ...]) -> _Check | None:
     """Return the check of a value that is a struct or a list, for the first alternative with times; None without."""
-    for each in _choices(type_):
+    for each in _list_choices(type_):
         if isinstance(each, inspect.StructType):
-            return _struct_check(each, outer)
-        if isinstance(each, inspect.ListType) and (inner := _type_check(each.item_type, outer)) is not None:
+            return _build_struct_check(each, outer)
+        if isinstance(each, inspect.ListType) and (inner := _build_type_check(each.item_type, outer)) is not None:
             return _list_check(inner)
     return None
 
@@ -177,7 +177,7 @@ def _find_unknown_fields(value: Any, type_: msgspec.inspect.Type, path: str) -> 
     if isinstance(type_, msgspec.inspect.UnionType):
         type_ = next(each for each in type_.types if not isinstance(each, msgspec.inspect.NoneType))
     if isinstance(type_, msgspec.inspect.StructType) and isinstance(value, Mapping):
-        fields = _fields(type_.cls)
+        fields = _get_fields(type_.cls)
         for name, each in value.items():
             place = f"{path}.{name}" if path else str(name)
             if name in fields:
@@ -193,7 +193,7 @@ def _find_unknown_fields(value: Any, type_: msgspec.inspect.Type, path: str) -> 
 
 
 @cache
-def _fields(struct: type) -> dict[str, msgspec.inspect.Type]:
+def _get_fields(struct: type) -> dict[str, msgspec.inspect.Type]:
     """Return the type of each field of a struct by its JSON name."""
     shape = msgspec.inspect.type_info(struct)
     assert isinstance(shape, msgspec.inspect.StructType)
@@ -262,14 +262,14 @@ def check(obj: KubeObject) -> list[Finding]:
     return findings
 
 
-def _unknown(findings: list[Finding], field: str, value: str | None, known: frozenset[Any]) -> None:
+def _check_known(findings: list[Finding], field: str, value: str | None, known: frozenset[Any]) -> None:
     """Add a warning if the value is not one of the ``known`` ones."""
     if value not in known:
         allowed = ", ".join(sorted(name for name in known if name))
         findings.append(Finding(field, f'"{value or ""}" is not one of {allowed}', False))
 
 
-def _entry(field: str, name: str) -> str:
+def _join(field: str, name: str) -> str:
     """Return the path of the entry ``name`` of the map ``field``."""
     return f"{field}[{name}]" if "." in name or "/" in name else f"{field}.{name}"
 
@@ -279,7 +279,7 @@ _usual_amounts: Final[dict[int, tuple[Quantity, bool]]] = {}
 """Quantities in range, and whether they are whole, by ``id``: objects that were decoded share them."""
 
 
-def _resources(findings: list[Finding], field: str, resources: Mapping[str, Quantity] | None) -> None:
+def _check_resources(findings: list[Finding], field: str, resources: Mapping[str, Quantity] | None) -> None:
     """Add findings for negative amounts, and for amounts that decisions round, truncate or wrap as upstream does."""
     if not resources:
         return
@@ -293,41 +293,41 @@ def _resources(findings: list[Finding], field: str, resources: Mapping[str, Quan
                 _usual_amounts[id(quantity)] = quantity, quantity.is_whole()
             continue
         if quantity.sign < 0:
-            findings.append(Finding(_entry(field, name), f"{quantity} is negative", True))
+            findings.append(Finding(_join(field, name), f"{quantity} is negative", True))
         elif quantity.approximate_float() >= (_LARGEST_MILLI if name == "cpu" else _LARGEST):
             unit = " in thousandths" if name == "cpu" else ""
             text = f"{quantity} is too large for 64 bits{unit}: it is cut or wraps around"
-            findings.append(Finding(_entry(field, name), text, False))
+            findings.append(Finding(_join(field, name), text, False))
         elif counts_whole and not quantity.is_whole():
-            findings.append(Finding(_entry(field, name), f"{quantity} is not a whole number", False))
+            findings.append(Finding(_join(field, name), f"{quantity} is not a whole number", False))
 
 
-def _containers(findings: list[Finding], field: str, containers: Sequence[Container]) -> None:
+def _check_containers(findings: list[Finding], field: str, containers: Sequence[Container]) -> None:
     """Add findings about the resources and ports of containers, and requests above their limits."""
     for index, container in enumerate(containers):
         requests, limits = container.resources.requests, container.resources.limits
         if requests:
-            _resources(findings, f"{field}[{index}].resources.requests", requests)
+            _check_resources(findings, f"{field}[{index}].resources.requests", requests)
         if container.ports:
-            _ports(findings, f"{field}[{index}].ports", container.ports)
+            _check_ports(findings, f"{field}[{index}].ports", container.ports)
         if not limits:
             continue
-        _resources(findings, f"{field}[{index}].resources.limits", limits)
+        _check_resources(findings, f"{field}[{index}].resources.limits", limits)
         for name, request in (requests or {}).items():
             limit = limits.get(name)
             if limit is not None and limit is not request and request > limit:
-                path = _entry(f"{field}[{index}].resources.requests", name)
+                path = _join(f"{field}[{index}].resources.requests", name)
                 findings.append(Finding(path, f"{request} is above the limit {limit}", False))
 
 
-def _ports(findings: list[Finding], field: str, ports: Sequence[ContainerPort]) -> None:
+def _check_ports(findings: list[Finding], field: str, ports: Sequence[ContainerPort]) -> None:
     """Add findings for host ports out of range and unknown protocols."""
     for index, port in enumerate(ports):
         if not 0 <= port.host_port <= _LAST_PORT:  # 0: none
             text = f"{port.host_port} is not between 1 and {_LAST_PORT}"
             findings.append(Finding(f"{field}[{index}].hostPort", text, False))
         if port.protocol not in _PROTOCOLS:
-            _unknown(findings, f"{field}[{index}].protocol", port.protocol, _PROTOCOLS)
+            _check_known(findings, f"{field}[{index}].protocol", port.protocol, _PROTOCOLS)
 
 
 def _time(findings: list[Finding], field: str, text: str | None, index: int = 0) -> None:
@@ -339,87 +339,87 @@ def _time(findings: list[Finding], field: str, text: str | None, index: int = 0)
             findings.append(Finding(field.format(index), str(error), True))
 
 
-def _pod(pod: Any, findings: list[Finding]) -> None:
+def _check_pod(pod: Any, findings: list[Finding]) -> None:
     """Add findings about a pod: its namespace, spec, start time and phase."""
     if not pod.metadata.namespace:
         findings.append(Finding("metadata.namespace", "is empty", False))
-    _pod_spec(pod.spec, "spec", findings)
+    _check_pod_spec(pod.spec, "spec", findings)
     _time(findings, "status.startTime", pod.status.start_time)
     if pod.status.phase not in _PHASES:
-        _unknown(findings, "status.phase", pod.status.phase, _PHASES)
+        _check_known(findings, "status.phase", pod.status.phase, _PHASES)
 
 
-def _pod_spec(spec: PodSpec, at: str, findings: list[Finding]) -> None:
+def _check_pod_spec(spec: PodSpec, at: str, findings: list[Finding]) -> None:
     """Add findings about the spec of a pod, or of a workload's pod template; ``at`` is its path."""
     if not spec.containers:
         findings.append(Finding(f"{at}.containers", "is empty", False))
-    _containers(findings, f"{at}.containers", spec.containers)
-    _containers(findings, f"{at}.initContainers", spec.init_containers)
+    _check_containers(findings, f"{at}.containers", spec.containers)
+    _check_containers(findings, f"{at}.initContainers", spec.init_containers)
     if spec.resources is not None:
-        _resources(findings, f"{at}.resources.requests", spec.resources.requests)
-    _resources(findings, f"{at}.overhead", spec.overhead)
+        _check_resources(findings, f"{at}.resources.requests", spec.resources.requests)
+    _check_resources(findings, f"{at}.overhead", spec.overhead)
     if spec.restart_policy not in _RESTART_POLICIES:
-        _unknown(findings, f"{at}.restartPolicy", spec.restart_policy, _RESTART_POLICIES)
+        _check_known(findings, f"{at}.restartPolicy", spec.restart_policy, _RESTART_POLICIES)
     if spec.preemption_policy not in _PREEMPTION_POLICIES:
-        _unknown(findings, f"{at}.preemptionPolicy", spec.preemption_policy, _PREEMPTION_POLICIES)
+        _check_known(findings, f"{at}.preemptionPolicy", spec.preemption_policy, _PREEMPTION_POLICIES)
     for index, toleration in enumerate(spec.tolerations):
         if toleration.operator not in _TOLERATION_OPERATORS:
-            _unknown(findings, f"{at}.tolerations[{index}].operator", toleration.operator, _TOLERATION_OPERATORS)
+            _check_known(findings, f"{at}.tolerations[{index}].operator", toleration.operator, _TOLERATION_OPERATORS)
         if toleration.effect and toleration.effect not in _TAINT_EFFECTS:
-            _unknown(findings, f"{at}.tolerations[{index}].effect", toleration.effect, _TAINT_EFFECTS)
+            _check_known(findings, f"{at}.tolerations[{index}].effect", toleration.effect, _TAINT_EFFECTS)
     for index, constraint in enumerate(spec.topology_spread_constraints or ()):
         path = f"{at}.topologySpreadConstraints[{index}]"
-        _unknown(findings, f"{path}.whenUnsatisfiable", constraint.when_unsatisfiable, _UNSATISFIABLE)
-        _unknown(findings, f"{path}.nodeAffinityPolicy", constraint.node_affinity_policy, _SPREAD_POLICIES)
-        _unknown(findings, f"{path}.nodeTaintsPolicy", constraint.node_taints_policy, _SPREAD_POLICIES)
+        _check_known(findings, f"{path}.whenUnsatisfiable", constraint.when_unsatisfiable, _UNSATISFIABLE)
+        _check_known(findings, f"{path}.nodeAffinityPolicy", constraint.node_affinity_policy, _SPREAD_POLICIES)
+        _check_known(findings, f"{path}.nodeTaintsPolicy", constraint.node_taints_policy, _SPREAD_POLICIES)
         if constraint.max_skew <= 0:
             findings.append(Finding(f"{path}.maxSkew", f"{constraint.max_skew} is not above zero", False))
     if spec.affinity is not None:
-        _node_affinity(spec.affinity, at, findings)
+        _check_node_affinity(spec.affinity, at, findings)
 
 
 def is_unusual(affinity: Affinity) -> bool:
     """Check whether :func:`check` reports anything about a pod's required node affinity."""
     findings: list[Finding] = []
-    _node_affinity(affinity, "", findings)
+    _check_node_affinity(affinity, "", findings)
     return bool(findings)
 
 
-def _node_affinity(affinity: Affinity, at: str, findings: list[Finding]) -> None:
+def _check_node_affinity(affinity: Affinity, at: str, findings: list[Finding]) -> None:
     """Add findings for unknown operators in the required node affinity. ``at``: path of the pod's spec."""
     if affinity.node_affinity is None or affinity.node_affinity.required is None:
         return
     path = f"{at}.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
     for index, term in enumerate(affinity.node_affinity.required.node_selector_terms):
         for position, expression in enumerate(term.match_expressions):
-            _unknown(
+            _check_known(
                 findings, f"{path}[{index}].matchExpressions[{position}].operator", expression.operator, _NODE_OPERATORS
             )
 
 
-def _node(node: Any, findings: list[Finding]) -> None:
+def _check_node(node: Any, findings: list[Finding]) -> None:
     """Add findings about a node."""
     for index, taint in enumerate(node.spec.taints):
         if taint.effect not in _TAINT_EFFECTS:
-            _unknown(findings, f"spec.taints[{index}].effect", taint.effect, _TAINT_EFFECTS)
+            _check_known(findings, f"spec.taints[{index}].effect", taint.effect, _TAINT_EFFECTS)
         _time(findings, "spec.taints[{}].timeAdded", taint.time_added, index)
-    _resources(findings, "status.capacity", node.status.capacity)
-    _resources(findings, "status.allocatable", node.status.allocatable)
+    _check_resources(findings, "status.capacity", node.status.capacity)
+    _check_resources(findings, "status.allocatable", node.status.allocatable)
     for index, condition in enumerate(node.status.conditions):
         _time(findings, "status.conditions[{}].lastTransitionTime", condition.last_transition_time, index)
 
 
-def _limit_range(obj: Any, findings: list[Finding]) -> None:
+def _check_limit_range(obj: Any, findings: list[Finding]) -> None:
     """Add findings for minimums above their maximums."""
     for index, item in enumerate(obj.spec.limits):
         path = f"spec.limits[{index}]"
         for name, minimum in (item.min or {}).items():
             maximum = (item.max or {}).get(name)
             if maximum is not None and minimum > maximum:
-                findings.append(Finding(_entry(f"{path}.min", name), f"{minimum} is above the maximum {maximum}", True))
+                findings.append(Finding(_join(f"{path}.min", name), f"{minimum} is above the maximum {maximum}", True))
 
 
-def _workload(*fields: str) -> Callable[[Any, list[Finding]], None]:
+def _build_workload_check(*fields: str) -> Callable[[Any, list[Finding]], None]:
     """Return a check of a controller's pod template, and of negative numbers in these ``fields`` of its spec."""
 
     def check_workload(obj: Any, findings: list[Finding]) -> None:
@@ -428,14 +428,14 @@ def _workload(*fields: str) -> Callable[[Any, list[Finding]], None]:
             if number is not None and number < 0:
                 findings.append(Finding(f"spec.{name}", f"{number} is negative", True))
         if obj.spec.template is not None:
-            _pod_spec(obj.spec.template.spec, "spec.template.spec", findings)
+            _check_pod_spec(obj.spec.template.spec, "spec.template.spec", findings)
 
     return check_workload
 
 
-def _deployment(obj: Any, findings: list[Finding]) -> None:
+def _check_deployment(obj: Any, findings: list[Finding]) -> None:
     """Add findings about a Deployment: its pod template, replicas, type of strategy, and shares of a rolling update."""
-    _workload("replicas")(obj, findings)
+    _build_workload_check("replicas")(obj, findings)
     path, strategy = "spec.strategy", obj.spec.strategy
     if strategy.type not in _STRATEGIES:
         findings.append(Finding(f"{path}.type", f"{strategy.type!r} is neither RollingUpdate nor Recreate", True))
@@ -449,22 +449,22 @@ def _deployment(obj: Any, findings: list[Finding]) -> None:
             findings.append(Finding(f"{path}.rollingUpdate.{name}", f"{value!r} is no number and no percentage", True))
 
 
-def _cron_job(obj: Any, findings: list[Finding]) -> None:
+def _check_cron_job(obj: Any, findings: list[Finding]) -> None:
     """Add findings about the pod template of a CronJob."""
-    _pod_spec(obj.spec.job_template.spec.template.spec, "spec.jobTemplate.spec.template.spec", findings)
+    _check_pod_spec(obj.spec.job_template.spec.template.spec, "spec.jobTemplate.spec.template.spec", findings)
 
 
-def _claim(obj: Any, findings: list[Finding]) -> None:
+def _check_claim(obj: Any, findings: list[Finding]) -> None:
     """Add findings about the requests of a claim."""
-    _resources(findings, "spec.resources.requests", obj.spec.resources.requests)
+    _check_resources(findings, "spec.resources.requests", obj.spec.resources.requests)
 
 
-def _volume(obj: Any, findings: list[Finding]) -> None:
+def _check_volume(obj: Any, findings: list[Finding]) -> None:
     """Add findings about the capacity of a volume."""
-    _resources(findings, "spec.capacity", obj.spec.capacity)
+    _check_resources(findings, "spec.capacity", obj.spec.capacity)
 
 
-def _autoscaler(obj: Any, findings: list[Finding]) -> None:
+def _check_autoscaler(obj: Any, findings: list[Finding]) -> None:
     """Add a finding if an autoscaler's minimum is above its maximum."""
     minimum, maximum = obj.spec.min_replicas, obj.spec.max_replicas
     if minimum is not None and minimum > maximum:
@@ -473,20 +473,20 @@ def _autoscaler(obj: Any, findings: list[Finding]) -> None:
 
 # By name, so that checking a pod does not import every group.
 _CHECKS: Final[dict[str, Callable[[Any, list[Finding]], None]]] = {
-    "Pod": _pod,
-    "Node": _node,
-    "LimitRange": _limit_range,
-    "PersistentVolumeClaim": _claim,
-    "PersistentVolume": _volume,
-    "Deployment": _deployment,
-    "ReplicaSet": _workload("replicas"),
-    "ReplicationController": _workload("replicas"),
-    "StatefulSet": _workload("replicas"),
-    "DaemonSet": _workload(),
-    "Job": _workload("parallelism", "completions"),
-    "CronJob": _cron_job,
-    "HorizontalPodAutoscaler": _autoscaler,
-    "HorizontalPodAutoscalerV1": _autoscaler,
+    "Pod": _check_pod,
+    "Node": _check_node,
+    "LimitRange": _check_limit_range,
+    "PersistentVolumeClaim": _check_claim,
+    "PersistentVolume": _check_volume,
+    "Deployment": _check_deployment,
+    "ReplicaSet": _build_workload_check("replicas"),
+    "ReplicationController": _build_workload_check("replicas"),
+    "StatefulSet": _build_workload_check("replicas"),
+    "DaemonSet": _build_workload_check(),
+    "Job": _build_workload_check("parallelism", "completions"),
+    "CronJob": _check_cron_job,
+    "HorizontalPodAutoscaler": _check_autoscaler,
+    "HorizontalPodAutoscalerV1": _check_autoscaler,
 }
 
 
@@ -543,21 +543,21 @@ def plain_rule(type_: type[KubeObject], name: Any, namespace: Any) -> Any:
     """
     if type_.__name__ in _UNCHECKED:
         raise ValueError(f"no rule for {type_.__name__}")
-    _, members, need, limited = _plain_struct(type_)
-    _, of_metadata, *_ = _plain_struct(ObjectMeta)
+    _, members, need, limited = _build_plain_struct(type_)
+    _, of_metadata, *_ = _build_plain_struct(ObjectMeta)
     metadata = "object", {**of_metadata, "name": name, "namespace": namespace}, ("name",), False
     return "object", {**members, "metadata": metadata}, (*need, "metadata"), limited
 
 
 @cache
-def _plain_struct(struct: type[msgspec.Struct]) -> Any:
+def _build_plain_struct(struct: type[msgspec.Struct]) -> Any:
     """Return the rule of a struct for :func:`plain_rule`."""
     name, fields = struct.__name__, msgspec.structs.fields(struct)
     always = _NEEDED.get(name, ())
     needed = tuple(
         field.encode_name for field in fields if field.required or field.name in always or _has_unusual_default(field)
     )
-    members = {field.encode_name: _plain_field(name, field) for field in fields}
+    members = {field.encode_name: _build_plain_field(name, field) for field in fields}
     return "object", members, needed, name == "ResourceRequirements"
 
 
@@ -566,13 +566,13 @@ def _has_unusual_default(field: msgspec.structs.FieldInfo) -> bool:
     default = field.default_factory
     if not (isinstance(default, type) and issubclass(default, msgspec.Struct)):
         return False
-    return bool(_plain_struct(default)[2])
+    return bool(_build_plain_struct(default)[2])
 
 
-def _plain_field(struct: str, field: msgspec.structs.FieldInfo) -> Any:
+def _build_plain_field(struct: str, field: msgspec.structs.FieldInfo) -> Any:
     """Return the rule of a field of the struct with this name."""
     place = struct, field.name
-    rule = _plain_type(field.type)
+    rule = _build_plain_type(field.type)
     if place in _ONE_OF:
         special: Any = "one of", [value for value in _ONE_OF[place] if value is not None]
     elif place in _BETWEEN:
@@ -586,7 +586,7 @@ def _plain_field(struct: str, field: msgspec.structs.FieldInfo) -> Any:
     return ("or null", special) if rule[0] == "or null" else special
 
 
-def _plain_type(type_: Any) -> Any:
+def _build_plain_type(type_: Any) -> Any:
     """Return the rule of a field's type."""
     if rule := _PLAIN_TYPES.get(type_):
         return rule
@@ -594,14 +594,14 @@ def _plain_type(type_: Any) -> Any:
     match get_origin(type_):
         case types.UnionType | typing.Union:
             rest = [each for each in kinds if each is not types.NoneType]
-            rule = _plain_type(rest[0]) if len(rest) == 1 else "share" if set(rest) == {int, str} else "never"
+            rule = _build_plain_type(rest[0]) if len(rest) == 1 else "share" if set(rest) == {int, str} else "never"
             return ("or null", rule) if len(rest) < len(kinds) else rule
         case builtins.list:
-            return "list", _plain_type(kinds[0]), 0
+            return "list", _build_plain_type(kinds[0]), 0
         case builtins.dict if kinds[0] is str:
-            return "amounts" if kinds[1] is Quantity else ("map", _plain_type(kinds[1]))
+            return "amounts" if kinds[1] is Quantity else ("map", _build_plain_type(kinds[1]))
     if isinstance(type_, type) and issubclass(type_, ApiStruct):
-        return "never" if hasattr(type_, "__post_init__") and type_ is not NodeStatus else _plain_struct(type_)
+        return "never" if hasattr(type_, "__post_init__") and type_ is not NodeStatus else _build_plain_struct(type_)
     return "never"
 
 

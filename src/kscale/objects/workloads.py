@@ -85,7 +85,7 @@ def daemon_tolerations(spec: PodSpec) -> Iterator[Toleration]:
 
 
 def should_run(daemonset: DaemonSet, node: Node) -> bool:
-    """Return whether the daemon set wants a pod on the node, apart from resources."""
+    """Return whether the daemon set wants a pod on the node, whether or not it fits there."""
     spec = daemonset.spec.template.spec
     if spec.node_name and spec.node_name != node.name:
         return False
@@ -147,18 +147,18 @@ def pods_of(
         yield from pods_of(replica_set_of(workload), replicas, classes=classes)
     elif isinstance(workload, (ReplicaSet, ReplicationController)):
         template = workload.spec.template or PodTemplateSpec()
-        count = _replica_count(replicas, workload.spec.replicas)
+        count = _count_replicas(replicas, workload.spec.replicas)
         yield from _number_pods(workload, template, range(count), classes)
     elif isinstance(workload, StatefulSet):
-        yield from _stateful(workload, _replica_count(replicas, workload.spec.replicas), classes)
+        yield from _create_stateful_pods(workload, _count_replicas(replicas, workload.spec.replicas), classes)
     elif isinstance(workload, DaemonSet):
-        for _ in range(_replica_count(replicas, None)):
+        for _ in range(_count_replicas(replicas, None)):
             yield daemonset_pod(workload, classes=classes)
     elif isinstance(workload, CronJob):
         if not workload.spec.suspend:
-            yield from pods_of(_next_job(workload), replicas, classes=classes)
+            yield from pods_of(_build_next_job(workload), replicas, classes=classes)
     elif isinstance(workload, Job):
-        yield from _job(workload, replicas, classes)
+        yield from _create_job_pods(workload, replicas, classes)
     else:
         raise TypeError(f"{type(workload).__name__} creates no pods")
 
@@ -166,19 +166,22 @@ def pods_of(
 def pod_count(workload: KubeObject) -> int:
     """Return the number of pods that :func:`pods_of` yields, without building them; 1 for kinds that create no pods."""
     if isinstance(workload, CronJob):
-        return 0 if workload.spec.suspend else pod_count(_next_job(workload))
+        return 0 if workload.spec.suspend else pod_count(_build_next_job(workload))
     if isinstance(workload, (Deployment, ReplicaSet, ReplicationController, StatefulSet)):
-        return max(0, _replica_count(None, workload.spec.replicas))
+        return max(0, _count_replicas(None, workload.spec.replicas))
     if isinstance(workload, Job):
-        return max(0, _job_count(workload)) if _is_running(workload) else 0
+        return max(0, _count_job_pods(workload)) if _is_running(workload) else 0
     return 1
 
 
 def spec_of(workload: KubeObject) -> PodSpec:
-    """Return the spec of a workload's pods, as written. Raises InputError if the kind creates no pods."""
+    """Return the spec of a workload's pods, as written; a default spec if the workload has no template.
+
+    Raises InputError if the kind creates no pods.
+    """
     if not hasattr(getattr(workload, "spec", None), "template") and not isinstance(workload, (CronJob, Pod)):
         raise InputError(f"a {type(workload).__name__} creates no pods")
-    spec: Any = workload.spec  # type: ignore[attr-defined]  # every kind of WORKLOADS has one
+    spec: Any = workload.spec  # type: ignore[attr-defined]  # checked above
     if isinstance(workload, CronJob):
         spec = workload.spec.job_template.spec
     if isinstance(workload, Pod):
@@ -193,7 +196,7 @@ def expand_if_equal(workload: KubeObject, *, classes: PodClasses = BUILT_IN_CLAS
     None for other workloads, and if there are no pods.
     """
     if isinstance(workload, CronJob):
-        return expand_if_equal(_next_job(workload), classes=classes) if not workload.spec.suspend else None
+        return expand_if_equal(_build_next_job(workload), classes=classes) if not workload.spec.suspend else None
     if isinstance(workload, Deployment):
         return expand_if_equal(replica_set_of(workload), classes=classes)
     indexed = isinstance(workload, Job) and workload.spec.completion_mode == "Indexed"
@@ -211,12 +214,12 @@ def claims_of(workload: KubeObject, default_class: str | None = None) -> Iterato
     if not isinstance(workload, StatefulSet):
         return
     start = workload.spec.ordinals.start if workload.spec.ordinals else 0
-    for ordinal in range(start, start + _replica_count(None, workload.spec.replicas)):
+    for ordinal in range(start, start + _count_replicas(None, workload.spec.replicas)):
         for template in workload.spec.volume_claim_templates:
             spec = template.spec
             if spec.storage_class_name is None and default_class is not None:
                 spec = _replace(spec, storage_class_name=default_class)
-            name, namespace = f"{template.metadata.name}-{workload.name}-{ordinal}", _namespace(workload)
+            name, namespace = f"{template.metadata.name}-{workload.name}-{ordinal}", _get_namespace(workload)
             yield PersistentVolumeClaim(
                 api_version="v1",
                 kind="PersistentVolumeClaim",
@@ -236,43 +239,43 @@ def _number_replicas(pod: Pod, replicas: int) -> Iterator[Pod]:
         yield _replace(pod, metadata=_replace(pod.metadata, name=name, uid=uid))
 
 
-def _replica_count(override: int | None, replicas: int | None) -> int:
+def _count_replicas(override: int | None, replicas: int | None) -> int:
     """Return ``override`` if there is one, otherwise ``replicas``, 1 by default."""
     if override is not None:
         return override
     return 1 if replicas is None else replicas
 
 
-def _namespace(workload: KubeObject) -> str:
+def _get_namespace(workload: KubeObject) -> str:
     """Return the workload's namespace, ``default`` if it has none."""
     return workload.metadata.namespace or "default"
 
 
-def _owner(workload: KubeObject) -> OwnerReference:
+def _build_owner(workload: KubeObject) -> OwnerReference:
     """Return the owner reference of the pods to their workload."""
     kind = workload.kind or type(workload).__name__
     return OwnerReference(
         api_version=workload.api_version or _API_VERSIONS[kind],
         kind=kind,
         name=workload.name,
-        uid=workload.metadata.uid or derived_uid(kind, _namespace(workload), workload.name),
+        uid=workload.metadata.uid or derived_uid(kind, _get_namespace(workload), workload.name),
         controller=True,
         block_owner_deletion=True,
     )
 
 
-def _pod(
+def _build_pod(
     workload: KubeObject, template: PodTemplateSpec, name: str, spec: PodSpec, labels: dict[str, str] | None
 ) -> Pod:
     """Build a pending pod of a workload."""
-    namespace = _namespace(workload)
+    namespace = _get_namespace(workload)
     metadata = ObjectMeta(
         name=name,
         namespace=namespace,
         uid=derived_uid("Pod", namespace, name),
         labels=labels,
         annotations=template.metadata.annotations,
-        owner_references=[_owner(workload)],
+        owner_references=[_build_owner(workload)],
         finalizers=template.metadata.finalizers,
     )
     return Pod(api_version="v1", kind="Pod", metadata=metadata, spec=spec, status=PodStatus(phase="Pending"))
@@ -284,12 +287,12 @@ def _number_pods(workload: KubeObject, template: PodTemplateSpec, numbers: range
     Upstream has five random characters instead of the number.
     """
     labels = template.metadata.labels
-    spec = with_defaults(template.spec, labels, classes, _namespace(workload))
+    spec = with_defaults(template.spec, labels, classes, _get_namespace(workload))
     for number in numbers:
-        yield _pod(workload, template, f"{workload.name}-{number}", spec, labels)
+        yield _build_pod(workload, template, f"{workload.name}-{number}", spec, labels)
 
 
-def _template_hash(template: PodTemplateSpec, collisions: int = 0) -> str:
+def _hash_template(template: PodTemplateSpec, collisions: int = 0) -> str:
     """Return ten characters that depend on the template and on the number of ``collisions``.
 
     Upstream hashes a dump of its Go structs instead.
@@ -307,7 +310,7 @@ def _template_hash(template: PodTemplateSpec, collisions: int = 0) -> str:
 
 def revision_of(workload: StatefulSet) -> str:
     """Return the ``controller-revision-hash`` label of pods of the current template."""
-    return f"{workload.name}-{_template_hash(workload.spec.template)}"
+    return f"{workload.name}-{_hash_template(workload.spec.template)}"
 
 
 def replica_set_of(deployment: Deployment, *, collisions: int = 0) -> ReplicaSet:
@@ -316,13 +319,13 @@ def replica_set_of(deployment: Deployment, *, collisions: int = 0) -> ReplicaSet
     ``collisions`` is the number of foreign replica sets that already had its name (``collisionCount``).
     """
     template = deployment.spec.template
-    own = _template_hash(template, collisions)
+    own = _hash_template(template, collisions)
     labels = {**(template.metadata.labels or {}), "pod-template-hash": own}
     template = _replace(template, metadata=_replace(template.metadata, labels=labels))
     selector = deployment.spec.selector
     if selector is not None:
         selector = _replace(selector, match_labels={**(selector.match_labels or {}), "pod-template-hash": own})
-    name, namespace = f"{deployment.name}-{own}", _namespace(deployment)
+    name, namespace = f"{deployment.name}-{own}", _get_namespace(deployment)
     owner = OwnerReference(
         api_version=deployment.api_version or "apps/v1",
         kind="Deployment",
@@ -345,7 +348,7 @@ def replica_set_of(deployment: Deployment, *, collisions: int = 0) -> ReplicaSet
     )
 
 
-def _stateful(workload: StatefulSet, count: int, classes: PodClasses) -> Iterator[Pod]:
+def _create_stateful_pods(workload: StatefulSet, count: int, classes: PodClasses) -> Iterator[Pod]:
     """Yield pods ``<set>-<ordinal>``, each with claims ``<template>-<set>-<ordinal>``, hostname and labels."""
     template = workload.spec.template
     start = workload.spec.ordinals.start if workload.spec.ordinals else 0
@@ -361,7 +364,7 @@ def _stateful(workload: StatefulSet, count: int, classes: PodClasses) -> Iterato
             "controller-revision-hash": revision,
             "statefulset.kubernetes.io/pod-name": name,
         }
-        spec = with_defaults(base, labels, classes, _namespace(workload))
+        spec = with_defaults(base, labels, classes, _get_namespace(workload))
         spec.hostname = name
         spec.volumes = [
             *(
@@ -373,7 +376,7 @@ def _stateful(workload: StatefulSet, count: int, classes: PodClasses) -> Iterato
             ),
             *other_volumes,
         ]
-        yield _pod(workload, template, name, spec, labels)
+        yield _build_pod(workload, template, name, spec, labels)
 
 
 def daemonset_pod(workload: DaemonSet, node_name: str = "", *, classes: PodClasses = BUILT_IN_CLASSES) -> Pod:
@@ -396,15 +399,15 @@ def daemonset_pod(workload: DaemonSet, node_name: str = "", *, classes: PodClass
         else:
             tolerations.append(added)
     labels = template.metadata.labels
-    spec = with_defaults(_replace(spec, tolerations=tolerations), labels, classes, _namespace(workload))
+    spec = with_defaults(_replace(spec, tolerations=tolerations), labels, classes, _get_namespace(workload))
     spec.node_name = node_name or spec.node_name
-    return _pod(workload, template, f"{workload.name}-{node_name or 0}", spec, labels)
+    return _build_pod(workload, template, f"{workload.name}-{node_name or 0}", spec, labels)
 
 
-def _next_job(workload: CronJob) -> Job:
+def _build_next_job(workload: CronJob) -> Job:
     """Return the next job of a cron job, ``<name>-next``."""
     template = workload.spec.job_template
-    name, namespace = f"{workload.name}-next", _namespace(workload)
+    name, namespace = f"{workload.name}-next", _get_namespace(workload)
     return Job(
         api_version="batch/v1",
         kind="Job",
@@ -425,7 +428,7 @@ def _is_running(workload: Job) -> bool:
     return not (workload.spec.suspend or is_true(conditions, "Complete") or is_true(conditions, "Failed"))
 
 
-def _job_count(workload: Job) -> int:
+def _count_job_pods(workload: Job) -> int:
     """Return how many pods a job runs at the same time: its parallelism, limited by missing completions."""
     spec, status = workload.spec, workload.status
     count = 1 if spec.parallelism is None else spec.parallelism
@@ -434,7 +437,7 @@ def _job_count(workload: Job) -> int:
     return count
 
 
-def _job(workload: Job, override: int | None, classes: PodClasses) -> Iterator[Pod]:
+def _create_job_pods(workload: Job, override: int | None, classes: PodClasses) -> Iterator[Pod]:
     """Yield the pods that a job creates; none if it is suspended or finished.
 
     ``override``: their number (None: the job's own).
@@ -442,8 +445,8 @@ def _job(workload: Job, override: int | None, classes: PodClasses) -> Iterator[P
     if not _is_running(workload):
         return
     spec = workload.spec
-    count = _job_count(workload) if override is None else override
-    owner = _owner(workload)
+    count = _count_job_pods(workload) if override is None else override
+    owner = _build_owner(workload)
     indexed = spec.completion_mode == "Indexed"
     for number in range(count):
         name = f"{workload.name}-{number}"
@@ -462,8 +465,8 @@ def _job(workload: Job, override: int | None, classes: PodClasses) -> Iterator[P
                 "batch.kubernetes.io/job-completion-index": str(number),
             }
             template = _replace(template, metadata=_replace(template.metadata, annotations=annotations))
-        yield _pod(
-            workload, template, name, with_defaults(template.spec, labels, classes, _namespace(workload)), labels
+        yield _build_pod(
+            workload, template, name, with_defaults(template.spec, labels, classes, _get_namespace(workload)), labels
         )
 
 
@@ -537,7 +540,7 @@ def ephemeral_claims(pod: Pod) -> list[PersistentVolumeClaim]:
             api_version="v1",
             kind="PersistentVolumeClaim",
             metadata=ObjectMeta(
-                name=f"{pod.name}-{volume.name}", namespace=pod.namespace, owner_references=[_owner_reference(pod)]
+                name=f"{pod.name}-{volume.name}", namespace=pod.namespace, owner_references=[_build_reference(pod)]
             ),
             spec=volume.ephemeral.volume_claim_template.spec,
             status=PersistentVolumeClaimStatus(phase="Pending"),
@@ -547,7 +550,7 @@ def ephemeral_claims(pod: Pod) -> list[PersistentVolumeClaim]:
     ]
 
 
-def _owner_reference(pod: Pod) -> OwnerReference:
+def _build_reference(pod: Pod) -> OwnerReference:
     """Return the owner reference of a claim to its pod."""
     return OwnerReference(api_version="v1", kind="Pod", name=pod.name, uid=pod.metadata.uid, controller=True)
 
@@ -564,7 +567,7 @@ def _from_template(pod: Pod, template: ResourceClaimTemplate, entry: str, name: 
             uid=derived_uid("ResourceClaim", pod.namespace, name),
             labels=template_metadata.labels,
             annotations={**(template_metadata.annotations or {}), _ENTRY: entry},
-            owner_references=[_owner_reference(pod)],
+            owner_references=[_build_reference(pod)],
         ),
         spec=template.spec.spec,
     )
@@ -598,7 +601,7 @@ def find_volume(
         The node of the claim's pod, from which the volume must be accessible.
     """
     candidates = [volume for volume in volumes if _can_bind(claim, volume, node)]
-    return min(candidates, key=lambda volume: _storage(volume.spec.capacity), default=None)
+    return min(candidates, key=lambda volume: _get_storage(volume.spec.capacity), default=None)
 
 
 def bind(claim: PersistentVolumeClaim, volume: PersistentVolume) -> tuple[PersistentVolumeClaim, PersistentVolume]:
@@ -622,7 +625,7 @@ def bind(claim: PersistentVolumeClaim, volume: PersistentVolume) -> tuple[Persis
     return replace(claim, metadata=replace(owner, annotations=annotations), spec=spec, status=status), bound_volume
 
 
-def _storage(amounts: ResourceList | None) -> Quantity:
+def _get_storage(amounts: ResourceList | None) -> Quantity:
     """Return the storage in a list of amounts; zero if absent."""
     return (amounts or {}).get("storage", _NONE)
 
@@ -645,6 +648,6 @@ def _can_bind(claim: PersistentVolumeClaim, volume: PersistentVolume, node: Node
         and (volume_spec.volume_mode or _FILESYSTEM) == (claim_spec.volume_mode or _FILESYSTEM)
         and set(claim_spec.access_modes) <= set(volume_spec.access_modes)
         and (claim_spec.selector is None or compile_selector(claim_spec.selector).matches(volume.metadata.labels))
-        and _storage(volume_spec.capacity) >= _storage(claim_spec.resources.requests)
+        and _get_storage(volume_spec.capacity) >= _get_storage(claim_spec.resources.requests)
         and (node is None or reach is None or compile_node_selector(reach).matches(node.metadata.labels or {}, ""))
     )

@@ -55,7 +55,7 @@ class Explainer(msgspec.Struct, eq=False):
     # -- verdicts ----------------------------------------------------------------------------------------------------
 
     def verdict(self, class_number: int, node: int) -> Verdict:
-        """Return the verdict on a pod class and a node: the first failing plug-in, where upstream stops.
+        """Return the verdict on a pod class and a node: ``ok``, or the first plug-in that fails, as upstream.
 
         ``pod`` and ``node`` of the verdict are left empty.
         """

@@ -267,7 +267,7 @@ class Session:
     # -- explanations ------------------------------------------------------------------------------------------------
 
     def verdict(self, class_number: int, node: int) -> Verdict:
-        """Return the verdict on a class and an existing node: the first failing plug-in, where upstream stops.
+        """Return the verdict on a class and an existing node: ``ok``, or the first plug-in that fails, as upstream.
 
         ``pod`` and ``node`` of the verdict are left empty.
         """

@@ -440,7 +440,7 @@ class Volumes:
 
     @cached_property
     def capacities(self) -> Reachable[CSIStorageCapacity]:
-        """Return the capacities that drivers publish; entries that select no nodes are left out."""
+        """Return the capacities that drivers publish, without entries whose selector is invalid or selects no nodes."""
         capacities: Reachable[CSIStorageCapacity] = Reachable()
         for entry in self._informers.capacities:
             try:

@@ -223,7 +223,7 @@ _PROFILE: Final = "profile"
 class Autoscalers:
     """The autoscalers that run in a world, as ``controllers`` configures them; mistakes are added to ``values``.
 
-    ``given``: options of controllers (``cluster_autoscaler``, ``horizontal``, ...) that replace the scenario's;
+    ``overrides``: options of controllers (``cluster_autoscaler``, ``horizontal``, ...) that replace the scenario's;
     ``frequent_loops``: whether a Cluster Autoscaler with such options has frequent loops; ``karpenter``: the state of
     Karpenter's controllers if they run instead of a Cluster Autoscaler.
     """
@@ -231,7 +231,7 @@ class Autoscalers:
     controllers: Controllers
     values: Values
     world: SimulatedWorld
-    given: Mapping[str, Any]
+    overrides: Mapping[str, Any]
     frequent_loops: bool
     provisioner: str
     karpenter: KarpenterState | None = None
@@ -254,7 +254,7 @@ class Autoscalers:
             controller = AdmissionController(admission, RegistrationOptions(register_webhook=False), holder="simulated")
             self.world.maker.admit = Admitting(controller, self.world)
             result.append(controller)
-        autoscaling: AutoscalingOptions | None = self.given.get("cluster_autoscaler")
+        autoscaling: AutoscalingOptions | None = self.overrides.get("cluster_autoscaler")
         flags = self.controllers.cluster_autoscaler
         frequent = self.frequent_loops
         if self.karpenter is not None:
@@ -284,7 +284,7 @@ class Autoscalers:
         ``controller``: its field in the scenario. None if the controller does not run. Mistakes are added to
         ``values``; refused options become the defaults.
         """
-        options: _T | None = self.given.get(controller)
+        options: _T | None = self.overrides.get(controller)
         flags: ControllerFlags | None = getattr(self.controllers, controller)
         if options is not None or flags is None:
             return options

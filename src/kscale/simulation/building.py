@@ -398,7 +398,7 @@ def build(
         raise InputError(Problem(f"{scenario.begin} is before 1970", source, field="begin"))
     values = Values(source, Path(folder), begin)
     return _Builder(scenario, values, begin, groups).build(
-        cluster, partial(Autoscalers, given=options or {}, frequent_loops=frequent_loops)
+        cluster, partial(Autoscalers, overrides=options or {}, frequent_loops=frequent_loops)
     )
 
 

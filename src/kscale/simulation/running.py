@@ -335,7 +335,7 @@ class _Run:
     # -- report -------------------------------------------------------------------------------------------------------
 
     def _report(self, interrupted: bool) -> SimulationReport:
-        """Build the report of the run up to the current time."""
+        """Build the report of the run up to the current time. ``interrupted``: the run did not reach its end."""
         world, ledger, log = self.world, self.ledger, self.log
         now = world.time.now
         ledger.settle()
@@ -408,7 +408,7 @@ class _Run:
         paid = cloud.paid(now)
         result = []
         for name, pool in cloud.pools.items():
-            if self.setup.many_groups and not (pool.made or pool.machines or paid[name]):
+            if self.setup.many_groups and not (pool.created or pool.machines or paid[name]):
                 continue
             hours, price = _hours(paid[name]), self.setup.prices[name]
             labels = pool.group.node_template.node.metadata.labels or {}

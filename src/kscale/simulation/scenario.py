@@ -596,7 +596,7 @@ class Values:
         return quantity.milli_value()
 
     def _durations(self, texts: Sequence[str], field: str) -> list[int]:
-        """Parse the offsets of a signal's steps, as :meth:`duration` does."""
+        """Parse the offsets of a signal's steps into nanoseconds, as :meth:`duration` does, which records mistakes."""
         try:
             nanoseconds = [*map(parse_duration, texts)]
             if min(nanoseconds) >= 0:

@@ -75,11 +75,15 @@ def reading(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P
 
 
 def _guarded(method: Callable[Concatenate[S, P], R], *, changes: bool) -> Callable[Concatenate[S, P], R]:
-    """Return the method with the object's lock (``_busy``) held during each call."""
+    """Return the method with the object's lock (``_busy``) held during each call.
+
+    ``changes``: the method changes the object. A call raises ConcurrentUseError instead of waiting if another thread
+    holds the lock, and the call or the other thread changes the object.
+    """
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        busy: Busy = self._busy  # type: ignore[attr-defined]  # every class with such methods has one
+        busy: Busy = self._busy  # type: ignore[attr-defined]  # each class that uses this decorator has it
         if not busy.lock.acquire(blocking=False):
             if changes or busy.changing:
                 raise _concurrent_use(self, method.__name__)
@@ -713,7 +717,7 @@ def load(
         scan = partial(_scan, cluster)
         for item in load_batches(*sources, strict=strict, report=report, scan=scan, is_stored=cluster.has_pod):
             if isinstance(item, Loaded):
-                cluster._put(item.obj, item.raw)  # noqa: SLF001  # nobody else has this cluster: no lock is needed
+                cluster._put(item.obj, item.raw)  # noqa: SLF001  # a new cluster, which only this function has, needs no lock
             elif isinstance(item, DecodedItems):
                 cluster._contents.objects.put_all(item.objects)  # noqa: SLF001  # as above
             else:
@@ -725,7 +729,7 @@ def load(
 
 def _scan(cluster: Cluster, view: memoryview, source: str, place: str) -> ScannedList | None:
     """Scan a text with the cluster's reader. Returns None if the text is not a JSON list."""
-    pods = cluster._contents.pods  # noqa: SLF001  # nobody else has this cluster
+    pods = cluster._contents.pods  # noqa: SLF001  # as above
     # Objects that are decoded later keep the text.
     scanned = pods.reader.scan(view, source, place, decode_plain_object, plain=pods.texts == "all")
     if scanned is not None:

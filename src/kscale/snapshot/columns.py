@@ -318,7 +318,7 @@ class NodeColumns:
         The arrays are those of the class. ``taints``: the distinct lists of taints, which ``taint_ids`` refers to.
         """
         self = cls()
-        self.objects = nodes  # type: ignore[assignment]  # any sequence
+        self.objects = nodes  # type: ignore[assignment]  # declared as a list; any sequence works
         self.names = tuple(node.metadata.name for node in nodes)
         self.index = {name: i for i, name in enumerate(self.names)}
         self.unschedulable = np.fromiter((node.spec.unschedulable for node in nodes), np.uint8, len(nodes))

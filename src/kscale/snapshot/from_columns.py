@@ -331,10 +331,10 @@ def _examples(resources: Sequence[str], demand: ArrayLike | None) -> list[Pod]:
     Raises InputError if ``demand`` is not a matrix with a column per resource.
     """
     try:
-        count = len(demand)  # type: ignore[arg-type]  # a TypeError means that it is no matrix
+        count = len(demand)  # type: ignore[arg-type]  # raises TypeError without a length
     except TypeError:
         count = 0
-    amounts = _matrix(demand, "demand", (count, len(resources)))  # type: ignore[arg-type]  # the caller checks that it is not None
+    amounts = _matrix(demand, "demand", (count, len(resources)))  # type: ignore[arg-type]  # not None
     examples = []
     for i, row in enumerate(amounts.tolist()):
         requests = {name: _quantity(name, amount) for name, amount in zip(resources, row, strict=True) if amount}

@@ -179,7 +179,8 @@ def load_batches(
     Pods of JSON lists are then yielded as batches of columns (PodBatch), and runs of other objects that the scan has
     decoded as DecodedItems. With a ``scan`` the namespace is ``default``. The caller must store each object before it
     takes the next one, and must count batches itself (:meth:`LoadReport.count_batch`). ``is_stored`` returns whether a
-    pod with this key was stored before. Raises InputError at the end, with all problems.
+    pod with this key was stored before. Other parameters are those of :func:`load_objects`. Raises InputError at the
+    end, with all problems.
     """
     report = LoadReport() if report is None else report
     seen: set[tuple[str, str, str]] = set()
@@ -309,7 +310,7 @@ def _load(
 ) -> Loaded | None:
     """Decode one object; None if it is skipped or cannot be used, which ``report`` counts.
 
-    ``name_counts``: see :func:`_set_generated_name`.
+    ``validate``: refuse objects with invalid values, too. ``name_counts``: see :func:`_set_generated_name`.
     """
     type_ = _type(record)
     if type_ is None and not isinstance(record.data, KubeObject):

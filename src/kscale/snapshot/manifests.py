@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -197,10 +197,9 @@ def _on_top_of(item: KubeObject, known: KubeObject) -> KubeObject:
         owner_references=item.metadata.owner_references or known.metadata.owner_references,
     )
     item = replace(item, metadata=metadata)
-    if "status" in item.__struct_fields__:
-        empty = type(item)().status  # type: ignore[attr-defined]
-        if item.status == empty:  # type: ignore[attr-defined]
-            item = replace(item, status=known.status)  # type: ignore[attr-defined]
+    new, old = cast(Any, item), cast(Any, known)  # not every kind has a status
+    if "status" in item.__struct_fields__ and new.status == type(new)().status:
+        item = replace(item, status=old.status)
     if isinstance(item, PersistentVolumeClaim) and isinstance(known, PersistentVolumeClaim):
         spec = replace(
             item.spec,

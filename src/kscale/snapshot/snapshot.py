@@ -467,7 +467,7 @@ class Snapshot:
                 record.pod_class = self.interner.classify(pod, placed=True)
                 records.append(record)
                 homes.append(node)
-        result = base._derive(  # noqa: SLF001  (of the same class)
+        result = base._derive(  # noqa: SLF001  # an object of the same class
             nodes=columns,
             informers=self.informers.with_devices(fresh),
             used={name: of_nodes(column) for name, column in base.used.items()},
@@ -595,10 +595,10 @@ class _AfterPlacement(_Computed):
         """Return the snapshot with computed columns. Snapshots before this one are released."""
         if self._result is None:
             chain = [self]
-            while isinstance(before := chain[-1]._before, _AfterPlacement):  # noqa: SLF001  (of the same class)
+            while isinstance(before := chain[-1]._before, _AfterPlacement):  # noqa: SLF001  # an object of the same class
                 chain.append(before)
             for each in reversed(chain):  # not recursively, as there may be very many
-                each._compute()  # noqa: SLF001  (of the same class)
+                each._compute()  # noqa: SLF001  # an object of the same class
         assert self._result is not None  # computed above
         return self._result
 
@@ -612,7 +612,7 @@ class _AfterPlacement(_Computed):
         """Compute the columns unless this was done, possibly by another thread. Releases the snapshot before."""
         if (inputs := self._inputs) is not None:
             before, pods, nodes, informers = inputs
-            self._result = before._place(pods, nodes, informers)  # noqa: SLF001  (of its base class)
+            self._result = before._place(pods, nodes, informers)  # noqa: SLF001  # a method of the base class
             self._inputs = None
 
 
@@ -738,12 +738,12 @@ def _select_nodes(
     number = stays.cumsum(dtype=np.int32) - np.int32(1)
     remaining = is_kept.nonzero()[0]
     placed_node = number.take(snapshot.placed_node.take(remaining))
-    result = snapshot._derive(  # noqa: SLF001  (a function of this class's module)
+    result = snapshot._derive(  # noqa: SLF001  # this module defines the class
         nodes=columns,
         used={name: column[stays] for name, column in snapshot.used.items()},
         pod_count=snapshot.pod_count[stays],
         table=table,
-        placed_rows=snapshot._placed_rows.take(remaining),  # noqa: SLF001
+        placed_rows=snapshot._placed_rows.take(remaining),  # noqa: SLF001  # as above
         placed_node=placed_node,
         placed_class=snapshot.placed_class.take(remaining),
         pending_rows=pending,

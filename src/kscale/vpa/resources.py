@@ -219,7 +219,7 @@ def explain_target(resource: str, amounts: ResourceTargets, method: Mapping[str,
 
 
 def _format_amount(resource: str, amount: int) -> str:
-    """Format millicores as ``1,500m``, and bytes in Mi or Gi."""
+    """Format millicores as ``1,500m``, and bytes as Gi (from 1 Gi on) or Mi with four significant digits."""
     if resource == CPU:
         return f"{amount:,}m"
     return f"{amount / _GIB:,.4g}Gi" if amount >= _GIB else f"{amount / _MIB:,.4g}Mi"

@@ -76,10 +76,10 @@ def resolve_target_selector(
         scale = controllers.scale(key, scales)
         if not scale.status.selector:
             text = f"resource {key.namespace}/{key.name} has an empty selector for scale sub-resource"
-            raise _unhandled_target_error(key, text)
+            raise _build_unhandled_target_error(key, text)
         return parse_selector(scale.status.selector)
     except (SelectorError, UnknownKindError, ScaleRefusedError) as error:
-        raise _unhandled_target_error(key, str(error)) from None
+        raise _build_unhandled_target_error(key, str(error)) from None
 
 
 def resolve_target_selector_steps(
@@ -202,14 +202,14 @@ def _get_owner_of_controller(key: ControllerKey, controllers: Controllers) -> Co
         except ScaleRefusedError as error:
             if error.error.is_not_found:
                 return None
-            raise _unhandled_target_error(key, str(error)) from None
+            raise _build_unhandled_target_error(key, str(error)) from None
         except UnknownKindError as error:
-            raise _unhandled_target_error(key, str(error)) from None
+            raise _build_unhandled_target_error(key, str(error)) from None
         reference = controller_of(ObjectMeta(owner_references=owners))
     return _get_owner_key(key.namespace, reference) if reference is not None else None
 
 
-def _unhandled_target_error(key: ControllerKey, text: str) -> TargetError:
+def _build_unhandled_target_error(key: ControllerKey, text: str) -> TargetError:
     """Build upstream's error of a target that it cannot handle."""
     return TargetError(f"unhandled targetRef {key.api_version} / {key.kind} / {key.name}, last error {text}")
 

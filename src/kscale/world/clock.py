@@ -140,7 +140,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             raise RuntimeError("this loop is running already")
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(firstiter=self._generators.add, finalizer=self._finalize)
-        asyncio._set_running_loop(self)  # noqa: SLF001 - what asyncio has for writers of loops
+        asyncio._set_running_loop(self)  # noqa: SLF001  # asyncio documents this for implementations of loops
         self._running, self._stopping = True, False
         try:
             while not self._stopping:
@@ -148,7 +148,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                     raise StuckError("all tasks wait, and nothing is due")
         finally:
             self._running = self._stopping = False
-            asyncio._set_running_loop(None)  # noqa: SLF001 - the same
+            asyncio._set_running_loop(None)  # noqa: SLF001  # as above
             sys.set_asyncgen_hooks(*hooks)
 
     def run_until_complete(self, future: Any) -> Any:
@@ -258,9 +258,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         args: tuple[Any, ...],
         context: contextvars.Context,
     ) -> Running:
-        """Schedule a callback for a moment, and return the scheduled call.
+        """Schedule a callback for a moment, and return the scheduled call. It does nothing if ``handle`` is cancelled.
 
-        An exception of the callback goes to the loop's exception handler. Raises RuntimeError if the loop is closed.
+        With a random generator, callbacks of one moment run in random order. An exception of the callback goes to the
+        loop's exception handler. Raises RuntimeError if the loop is closed.
         """
         self._check_open()
 
@@ -269,7 +270,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 return
             try:
                 context.run(callback, *args)
-            except Exception as error:  # noqa: BLE001 - a callback's fault goes to the handler, as in every loop
+            except Exception as error:  # noqa: BLE001  # as in every loop, the handler gets it
                 self.call_exception_handler({"message": f"{callback!r}", "exception": error, "handle": handle})
 
         return self.virtual.at(moment, call, rank=0 if self._rng is None else self._rng.randrange(1 << 30))
@@ -295,7 +296,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def run_in_executor(
         self,
-        executor: Executor | None,  # noqa: ARG002 - there are no threads here
+        executor: Executor | None,  # noqa: ARG002  # this loop has no threads
         func: Callable[[*_Ts], _T],
         *args: *_Ts,
     ) -> asyncio.Future[_T]:
@@ -303,7 +304,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         future: asyncio.Future[_T] = asyncio.Future(loop=self)
         try:
             future.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to who waits for it
+        except Exception as error:  # noqa: BLE001  # the future passes it to the caller
             future.set_exception(error)
         return future
 
@@ -373,7 +374,7 @@ def run_in_virtual_time(
     virtual = VirtualTime(nobody, now=now)
 
     def loop() -> VirtualLoop:
-        return VirtualLoop(virtual, seed=seed)  # type: ignore[abstract]  # what is not here raises NotImplementedError
+        return VirtualLoop(virtual, seed=seed)  # type: ignore[abstract]  # other methods raise NotImplementedError
 
     with asyncio.Runner(loop_factory=loop) as runner:
         return runner.run(main(VirtualClock(virtual)))

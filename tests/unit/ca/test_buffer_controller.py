@@ -95,7 +95,7 @@ class Server:
     def statuses(self) -> list[CapacityBuffer]:
         result = [each.object for each in self.writes if isinstance(each, WriteStatus)]
         self.writes.clear()
-        return result  # type: ignore[return-value]  # of buffers only
+        return result
 
 
 def buffer(name: str = "spare", **spec: Any) -> CapacityBuffer:

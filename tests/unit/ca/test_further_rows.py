@@ -43,7 +43,7 @@ def machine(name: str, *, ready: bool = True) -> Node:
 
 
 def group(name: str, target: int, nodes: str = "", **more: object) -> NodeGroup:
-    return NodeGroup(id=name, min_size=1, max_size=40, target_size=target, nodes=nodes.split(), **more)  # type: ignore[arg-type]
+    return NodeGroup(id=name, min_size=1, max_size=40, target_size=target, nodes=nodes.split(), **more)
 
 
 # -- health and readiness ----------------------------------------------------------------------------------------------

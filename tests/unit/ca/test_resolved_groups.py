@@ -73,7 +73,7 @@ def test_added_and_removed_nodes_resolve_groups_again() -> None:
 
 def test_a_group_may_have_a_tuple_in_place_of_a_list() -> None:
     described = NodeGroup(id="named", max_size=9)
-    described.nodes = ("n0",)  # type: ignore[assignment]  # an assignment is not checked
+    described.nodes = ("n0",)
     (group,) = resolve_groups(kscale.Cluster([node("n0", 1000, 1)]).snapshot(), [described])
     assert list(group.nodes) == ["n0"]
 
@@ -82,7 +82,7 @@ def test_a_modified_group_is_checked_again() -> None:
     created = kscale.Cluster([node("n0", 1000, 1)])
     described = NodeGroup(id="named", max_size=9, nodes=["n0"])
     resolve_groups(created.snapshot(), [described])
-    described.price = "cheap"  # type: ignore[assignment]  # an assignment is not checked
+    described.price = "cheap"
     with pytest.raises(kscale.InputError, match=r"NodeGroup.price is 'cheap'"):
         resolve_groups(created.snapshot(), [described])
 

@@ -103,7 +103,7 @@ _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("function", _FUNCTIONS)
-@pytest.mark.parametrize("now", [datetime(2026, 5, 4), TIME, 1777896000.0, True, None])  # noqa: DTZ001 - it is refused
+@pytest.mark.parametrize("now", [datetime(2026, 5, 4), TIME, 1777896000.0, True, None])  # noqa: DTZ001  # a time without a zone is refused
 def test_a_time_without_zone_a_text_or_a_float_is_refused_by_name(function: str, now: Moment) -> None:
     with pytest.raises(InputError, match=r"^(now|time): "):
         _FUNCTIONS[function](now)

@@ -168,7 +168,7 @@ ONE = {"id": "a", "fromNode": "n1"}
         ([7], "groups[0]: expected `object`, got `int`"),
         ({"id": "a"}, "a list of node groups expected, got dict"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_are_named(entries, message: str) -> None:
     with pytest.raises(InputError) as caught:
         groups_from(entries, source="g.yaml")

@@ -16,7 +16,7 @@ from kscale.capacity.catalogue import read_catalogue
 from kscale.capacity.estimate import estimate_groups
 from kscale.capacity.group_templates import with_templates
 from kscale.capacity.karpenter import groups_of_pools, node_pools_from
-from kscale.capacity.karpenter.choice import plan_nodes
+from kscale.capacity.karpenter.plan import plan_nodes
 from kscale.capacity.mix import MixOptions, MixPlan, Offer, StartPlan, mix, offers_of
 from kscale.objects.nodegroup import NodeGroup
 from kscale.snapshot.cluster import Cluster

@@ -247,7 +247,7 @@ def test_required_driver_on_new_nodes_is_known_from_their_csi_node() -> None:
 
 def test_requests_for_cloud_tpus_are_cleared() -> None:
     tpu = pod("tpu", "3")
-    tpu.spec.containers[0].resources.requests["cloud-tpus.google.com/v3"] = kscale.Quantity("8")  # type: ignore[index]  # there
+    tpu.spec.containers[0].resources.requests["cloud-tpus.google.com/v3"] = kscale.Quantity("8")
     cluster = kscale.load(node("n", "1"), tpu, pod("plain", "3"))
     report = estimate_groups(cluster.snapshot(), templates(cluster, group("g")), placements=True)
     assert (report.need_new, report.unschedulable_count) == (2, 0)

@@ -436,7 +436,7 @@ def test_an_hpa_whose_custom_target_is_not_in_the_input_is_not_judged(
     """What is an error here is none in the cluster, whose server knows where the scale is."""
     target = {"apiVersion": "x.example.com/v1", "kind": "Widget", "name": "w"}
     metrics = [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "AverageValue"}}}]
-    metrics[0]["resource"]["target"]["averageValue"] = "1"  # type: ignore[index]  # plain data
+    metrics[0]["resource"]["target"]["averageValue"] = "1"
     metadata = {"name": "w", "namespace": "shop"}
     hpa = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata}
     items = [{**hpa, "spec": {"maxReplicas": 3, "scaleTargetRef": target, "metrics": metrics}}]

@@ -48,7 +48,7 @@ NOW = ("--now", "2026-07-01T00:00:00Z")
         ),
     ],
     ids=lambda value: str(value[0]) if isinstance(value, tuple) else None,
-)  # fmt: skip
+)
 def test_pages(words: tuple[object, ...], texts: tuple[str, ...]) -> None:
     got = kscale(*words, "-o", "html")
     assert got.code in (0, 1), got.stderr

@@ -46,19 +46,19 @@ def test_every_option_of_a_decision_is_a_flag() -> None:
 
 
 def test_the_legacy_profile_takes_the_flags_and_defaults_of_release_1_3() -> None:
-    options = LoopFlags(profile="legacy", estimator="basic", max_empty_bulk_delete=3).options()  # type: ignore[call-arg]  # the same
+    options = LoopFlags(profile="legacy", estimator="basic", max_empty_bulk_delete=3).options()
     assert (options.legacy, options.estimator, options.max_empty_bulk_delete) == (True, "basic", 3)
     assert (options.expander, options.expendable_pods_priority_cutoff) == ("random", 0)
     with pytest.raises(InputError) as caught:
-        LoopFlags(profile="legacy", salvo_scale_up=True, startup_taint=["x"]).options()  # type: ignore[call-arg]  # the same
+        LoopFlags(profile="legacy", salvo_scale_up=True, startup_taint=["x"]).options()
     assert [(each.field, each.message) for each in caught.value.problems] == [
         ("--salvo-scale-up", "release 1.3 has no such flag"),
         ("--startup-taint", "release 1.3 has no such flag"),
     ]
     with pytest.raises(InputError, match=r"--max-empty-bulk-delete: it belongs to release 1.3 \(--profile legacy\)"):
-        LoopFlags(max_empty_bulk_delete=3).options()  # type: ignore[call-arg]  # the same
+        LoopFlags(max_empty_bulk_delete=3).options()
     with pytest.raises(InputError, match="unknown profile 'old'; there are current, legacy"):
-        LoopFlags(profile="old").options()  # type: ignore[call-arg]  # the same
+        LoopFlags(profile="old").options()
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_legacy_profile_refuses_flags_unknown_to_release_1_3(tmp_path: Path, fla
 
 def test_flags_are_read_as_upstream_reads_them() -> None:
     result = LoopFlags(
-        scale_down_unneeded_time="1h30m",  # type: ignore[call-arg]  # made from the options
+        scale_down_unneeded_time="1h30m",
         cores_total="1:20",
         gpu_total=["nvidia-tesla-t4:0:4"],
         bypassed_scheduler_names="a,b",
@@ -91,7 +91,7 @@ def test_flags_are_read_as_upstream_reads_them() -> None:
     assert [gpu.max for gpu in result.gpu_total] == [4]
     assert (result.bypassed_scheduler_names, result.startup_taint) == (["a", "b"], ["x", "y"])
     with pytest.raises(InputError, match="--cores-total: Failed to parse flags: wrong nodes configuration: 5"):
-        LoopFlags(cores_total="5").options()  # type: ignore[call-arg]  # the same
+        LoopFlags(cores_total="5").options()
 
 
 def accepted_flags() -> set[str]:

@@ -30,7 +30,7 @@ def driver(*, dry_run: bool = False) -> HorizontalAutoscaler:
     """What the last run would have run."""
     ((_, _, build), _) = RUNS[-1]
     clock = SystemClock()
-    client = Client(None, clock)  # type: ignore[arg-type]  # nobody talks
+    client = Client(None, clock)
     around = ProgramContext(
         client=client,
         resources=Resources(client),

@@ -104,7 +104,7 @@ def test_frequent_loops_are_heeded(file: Path) -> None:
     def rounds(*flags: str) -> str:
         result = kscale_command("run", "cluster-autoscaler", "--world", "simulated", "--scenario", file, *flags)
         assert result.code == 0, result.stderr
-        return re.search(r"cluster-autoscaler (\d+) ", result.stdout)[1]  # type: ignore[index]  # it is there
+        return re.search(r"cluster-autoscaler (\d+) ", result.stdout)[1]
 
     assert int(rounds("--no-frequent-loops-enabled")) < int(rounds())
 

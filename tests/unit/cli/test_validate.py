@@ -83,7 +83,7 @@ def file(tmp_path: Path) -> Callable[[str, bytes], Path]:
             "a.json: items[0] (Pod a/q): spec.containers[0].resources.requests.cpu: -1 is negative",
         ),
     ],
-)  # fmt: skip
+)
 def test_unreadable_files_are_named(
     file: Callable[[str, bytes], Path], name: str, content: bytes, message: str
 ) -> None:

@@ -143,7 +143,7 @@ def explanation(fits_on: list[str], *verdicts: NodeVerdict, **more: object) -> E
         fits=bool(fits_on),
         fits_on=fits_on,
         verdicts=list(verdicts),
-        **fields,  # type: ignore[arg-type]  # the fields of the record
+        **fields,
     )
 
 

@@ -93,7 +93,7 @@ def _main(words: tuple[str, ...], folder: str, fault: Fault | None, connection: 
     os.chdir(folder)
     os.environ["XDG_DATA_HOME"] = folder
     os.environ.pop("KSCALE_DEBUG", None)
-    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # until the process ends
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # stays open until the process ends
     sys.stderr = _Stderr(connection)
     _watch(fault, connection)
     sys.argv = ["kscale", *words]
@@ -140,8 +140,8 @@ def _watch(fault: Fault | None, connection: Connection) -> None:
         def __getattr__(self, name: str) -> Any:
             return replace if name == "replace" else getattr(os, name)
 
-    files.open = opened  # type: ignore[attr-defined]
-    files.os = Os()  # type: ignore[attr-defined, assignment]
+    files.open = opened
+    files.os = Os()
 
 
 def _strike(fault: Fault, connection: Connection, size: int) -> None:

@@ -123,7 +123,7 @@ def test_provider_without_prices_is_reported(client: ExternalGroups, monkeypatch
 
 @pytest.mark.parametrize(
     "answer",
-    [Prices(), Prices(nodes=(1.0, 2.0)), Prices(pods=(1.0,)), Prices(nodes=("dear",))],  # type: ignore[arg-type]  # what is wrong
+    [Prices(), Prices(nodes=(1.0, 2.0)), Prices(pods=(1.0,)), Prices(nodes=("dear",))],
 )
 def test_a_provider_that_answers_something_else_is_named(
     client: ExternalGroups, cloud: Priced, monkeypatch: pytest.MonkeyPatch, answer: Prices

@@ -407,7 +407,7 @@ def test_changes_during_a_round_are_not_lost() -> None:
     driver, now = HorizontalAutoscaler(take_over=True), 1_800_000_000 * SECOND
     changes_type: Any = type(driver._changes)
 
-    class Slow(changes_type):  # type: ignore[misc]  # of whatever it is kept in
+    class Slow(changes_type):
         def append(self, noticed: Any) -> None:
             for _ in driver.steps(HorizontalView(), now):
                 pass

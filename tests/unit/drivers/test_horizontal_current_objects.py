@@ -31,7 +31,7 @@ async def decided(world: World, change: Callable[[], Any], *, seconds: float = S
             return answer
         return await original_call(call)
 
-    world.server.call = call  # type: ignore[method-assign]
+    world.server.call = call
 
     async def meanwhile() -> None:
         await waiting.wait()
@@ -133,7 +133,7 @@ def test_concurrent_status_write_does_not_conflict_with_the_resize() -> None:
             answers.append((call.method, call.path.rpartition("/")[2], answer.status))
             return answer
 
-        world.server.call = call  # type: ignore[method-assign]
+        world.server.call = call
 
         def write_statuses() -> None:
             for name in names:
@@ -216,7 +216,7 @@ def timed(world: World) -> None:
         world.times.append((world.api.clock.now(), call))
         return answer
 
-    world.server.call = call  # type: ignore[method-assign]
+    world.server.call = call
 
 
 def busy(world: World, count: int) -> None:
@@ -231,7 +231,7 @@ def busy(world: World, count: int) -> None:
             world.cpu = {name: 480 + (used + 7) % 40 for name, used in world.cpu.items()}
         return await original_call(call)
 
-    world.server.call = call  # type: ignore[method-assign]
+    world.server.call = call
 
 
 @pytest.mark.parametrize("count", [1, 8, 120])

@@ -171,7 +171,7 @@ def test_the_lease_that_is_written() -> None:
 def test_fields_of_a_coordinated_election_are_cleared() -> None:
     server = Server(LeaseSpec(holder_identity="", strategy="OldestEmulationVersion", preferred_holder="x"))
     assert tried(LeaderElector(options()), server, T0)
-    assert (server.spec.strategy, server.spec.preferred_holder) == (None, None)  # type: ignore[union-attr]  # written
+    assert (server.spec.strategy, server.spec.preferred_holder) == (None, None)
 
 
 class Stops:

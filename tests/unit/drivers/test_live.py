@@ -121,7 +121,7 @@ def test_a_machine_runs_as_in_virtual_time() -> None:
 
 def test_background_work_is_awaited_at_the_end() -> None:
     async def main(live: Live, world: World) -> None:
-        await live.run(lambda now: (yield from Progress(now).act(InBackground(partial(asks, "slow")))))  # type: ignore[arg-type, misc, return-value]
+        await live.run(lambda now: (yield from Progress(now).act(InBackground(partial(asks, "slow")))))
         world.note("returned")
 
     _, world = in_world(main, delay=60)
@@ -149,7 +149,7 @@ def test_a_scope_that_is_cancelled() -> None:
         return await live.run(
             lambda now: (
                 yield from Progress(now).together([partial(asks, "a"), partial(asks, "b"), late_machine], at_most=2)
-            )  # type: ignore[misc, return-value]
+            )
         )
 
     (first, second, third), world = in_world(main)
@@ -250,7 +250,7 @@ def test_error_of_one_machine_ends_its_siblings() -> None:
 
 def test_a_fault_in_the_background_ends_the_process() -> None:
     async def main(live: Live, world: World) -> None:
-        await live.run(lambda now: (yield from Progress(now).act(InBackground(faulty))))  # type: ignore[arg-type, misc, return-value]
+        await live.run(lambda now: (yield from Progress(now).act(InBackground(faulty))))
         await asyncio.Event().wait()
 
     with pytest.raises(ZeroDivisionError):

@@ -31,7 +31,7 @@ class Adapter:
         self.resource: list[int] = []
         """When resource metrics were asked for."""
         self._asked = world.server.call
-        world.server.call = self.call  # type: ignore[method-assign]
+        world.server.call = self.call
 
     async def call(self, call: Call) -> Answer:
         now = self.world.api.clock.now() // SECOND
@@ -54,7 +54,7 @@ def slowed(world: World, seconds: Callable[[Call], float]) -> None:
             await asyncio.sleep(late)
         return await original_call(call)
 
-    world.server.call = call  # type: ignore[method-assign]
+    world.server.call = call
 
 
 def steps_between(times: list[int]) -> list[int]:

@@ -113,7 +113,7 @@ def test_reviews_wait_for_discovery_up_to_five_seconds(takes: int, waits: int) -
                 await asyncio.sleep(takes)
             return await original_call(call)
 
-        api.server.call = slow  # type: ignore[method-assign]
+        api.server.call = slow
         async with running(api, building()) as run:
             for seconds, known in ((waits - 0.5, False), (1, True)):
                 await asyncio.sleep(seconds)
@@ -312,7 +312,7 @@ def serving(files: Files, main: Callable[[Ask, Run, FakeApi, Callable[[], bool]]
     """Runs the whole program on loopback; each request comes on a connection of its own."""
 
     async def go() -> None:
-        api = FakeApi(SystemClock())  # type: ignore[arg-type]  # as good as a virtual one here
+        api = FakeApi(SystemClock())
         for each in SERVED:
             api.server.served[each.group_resource] = each
         cluster(api)

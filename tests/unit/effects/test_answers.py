@@ -97,7 +97,7 @@ def test_legal_answers_pass(action: Action, value: Any) -> None:
         (HasInstances(("a",)), {"a": 1}),
         (HasInstances(("a",)), {"b": True}),
         (COST, Prices(nodes=(0.5,))),
-        (COST, Prices(nodes=("0.5",), pods=(1.0,))),  # type: ignore[arg-type]  # a world in Python may answer anything
+        (COST, Prices(nodes=("0.5",), pods=(1.0,))),
         (COST, None),
         (IncreaseSize(group="a", delta=1), "refused"),
         (CreateGroup(group="a"), NodeGroup(id="a")),
@@ -128,11 +128,11 @@ def test_illegal_outcome_names_the_action(action: Action, value: Any) -> None:
     ("action", "outcome", "message"),
     [
         (Wait(5), None, "an Outcome is due, not NoneType"),
-        (Wait(5), Outcome(at=1.5), "not float"),  # type: ignore[arg-type]  # a world in Python may answer anything
-        (Wait(5), Outcome(at=1, error="no"), "an ApiError, not str"),  # type: ignore[arg-type]  # the same
+        (Wait(5), Outcome(at=1.5), "not float"),
+        (Wait(5), Outcome(at=1, error="no"), "an ApiError, not str"),
         (Get(kind="Pod", name="p"), Outcome(at=1, value=Pod(), error=ApiError("no")), "without a value"),
         (Emit(()), Outcome(at=1, error=ApiError("no")), "cannot be refused"),
-        (InBackground(lambda _: iter(())), Outcome(at=1, error=ApiError("no")), "cannot be refused"),  # type: ignore[arg-type,return-value]  # never begun
+        (InBackground(lambda _: iter(())), Outcome(at=1, error=ApiError("no")), "cannot be refused"),
         ("refresh", Outcome(at=1), "no such action"),
     ],
 )

@@ -18,7 +18,7 @@ def test_an_aware_datetime_and_nanoseconds_are_the_same_moment() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (datetime(2026, 1, 1), "2026-01-01T00:00:00 has no time zone"),  # noqa: DTZ001 (the point of the test)
+        (datetime(2026, 1, 1), "2026-01-01T00:00:00 has no time zone"),  # noqa: DTZ001  # a time without a zone is refused
         (datetime(9999, 1, 1, tzinfo=UTC), "9999-01-01T00:00:00+00:00 is no moment: nanoseconds in 64 bits reach from"),
         (datetime(1, 1, 1, tzinfo=UTC), "0001-01-01T00:00:00+00:00 is no moment"),
         ("2026-01-01T00:00:00Z", "'2026-01-01T00:00:00Z' is a str"),
@@ -30,7 +30,7 @@ def test_an_aware_datetime_and_nanoseconds_are_the_same_moment() -> None:
 )
 def test_anything_else_is_refused_by_name(value: object, message: str) -> None:
     with pytest.raises(InputError, match=r"^since: ") as caught:
-        moment(value, "since")  # type: ignore[arg-type]  # what a caller without a type checker may give
+        moment(value, "since")
     assert message in str(caught.value)
     assert caught.value.problems[0].field == "since"
 

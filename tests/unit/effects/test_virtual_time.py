@@ -328,9 +328,9 @@ def test_background_machine_has_no_time_limit_of_its_parent() -> None:
 
 def test_now_is_an_aware_datetime_or_a_moment() -> None:
     assert VirtualTime(no_requests, now=datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)).now == 10**9
-    for wrong in (datetime(2026, 5, 4), "2026-05-04T00:00:00Z", 1.5):  # noqa: DTZ001 - a naive one is the point
+    for wrong in (datetime(2026, 5, 4), "2026-05-04T00:00:00Z", 1.5):  # noqa: DTZ001  # a time without a zone is refused
         with pytest.raises(InputError, match="now"):
-            VirtualTime(no_requests, now=wrong)  # type: ignore[arg-type]
+            VirtualTime(no_requests, now=wrong)
 
 
 class _Write(SingleAction):
@@ -338,7 +338,7 @@ class _Write(SingleAction):
 
     def __init__(self, name: str, log: list[Any], *, reports: bool, is_needed: bool) -> None:
         self.name, self.log, self.is_needed = name, log, is_needed
-        self.waits_to_end = reports  # type: ignore[misc]  # of this one
+        self.waits_to_end = reports
 
     def build(self, now: Moment) -> Action | None:
         self.log.append(("built", self.name, now))

@@ -27,7 +27,7 @@ SELECTOR = "name=test-pod"
 
 def states(state: str) -> dict[str, str]:
     """``rdy TFF, st chh`` as a dict."""
-    return dict(part.split() for part in state.split(",") if part.strip())  # type: ignore[misc]  # every part has two words
+    return dict(part.split() for part in state.split(",") if part.strip())
 
 
 def pods(count: int, requests: Sequence[int | None], state: str = "", *, since_start: bool = False) -> list[Pod]:

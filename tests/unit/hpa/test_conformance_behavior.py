@@ -318,7 +318,7 @@ def test_the_kernel_normalises_as_the_reference_does(
     else:
         stabilized = reference.stabilize(current, proposal, log_, up[1], down[1], NOW)
         lists = [[*map(list, added)], [*map(list, removed)]]
-        desired, reason = reference.limit(current, stabilized, minimum, maximum, up, down, *lists, NOW)  # type: ignore[arg-type]  # several arguments of unlike types
+        desired, reason = reference.limit(current, stabilized, minimum, maximum, up, down, *lists, NOW)
     assert (result.stabilized, result.desired, SCALING_LIMITED_CONDITIONS[result.limit][0]) == (
         stabilized,
         desired,

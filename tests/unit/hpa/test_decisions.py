@@ -293,8 +293,8 @@ def one_by_one(
                 run_dry(
                     machine,
                     now=NOW,
-                    respond=lambda action, key=key: answer(key, action),  # type: ignore[misc]  # bound on purpose
-                    refuse=lambda action, refusal=refusal: refusal if isinstance(action, PutScale) else None,  # type: ignore[misc]  # the same
+                    respond=lambda action, key=key: answer(key, action),
+                    refuse=lambda action, refusal=refusal: refusal if isinstance(action, PutScale) else None,
                 )
             )
         except InputError as error:

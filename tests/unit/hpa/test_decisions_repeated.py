@@ -272,7 +272,7 @@ def test_objects_of_the_round_before_are_not_read_again() -> None:
         return int(result.desired[0])
 
     first = decide([hpa], {"ns/a": scale}, Cluster(), lambda _: None, now=NOW)
-    hpa["spec"]["maxReplicas"] = 3  # type: ignore[index]  # a dictionary
+    hpa["spec"]["maxReplicas"] = 3
     assert (decided(first), decided(None)) == (5, 3)
     hpa = dict(hpa)
     assert decided(first) == 3

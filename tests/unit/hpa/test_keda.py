@@ -322,7 +322,7 @@ def test_two_scaled_objects_of_one_target_are_named_and_block_each_other() -> No
 
 def test_an_hpa_that_scales_the_target_already_is_named() -> None:
     metrics = [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization"}}}]
-    metrics[0]["resource"]["target"]["averageUtilization"] = 50  # type: ignore[index]  # plain data
+    metrics[0]["resource"]["target"]["averageUtilization"] = 50
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "worker"}
     mine = {
         "apiVersion": "autoscaling/v2",

@@ -75,9 +75,9 @@ class World:
         self,
         size: int,
         listed: list[Pod],
-        usage: list[int] = [],  # noqa: B006 (only read)
+        usage: list[int] = [],  # noqa: B006  # only read
         *,
-        values: dict[str, str] = {},  # noqa: B006 (only read)
+        values: dict[str, str] = {},  # noqa: B006  # only read
         conflicts: int = 0,
     ) -> None:
         self.size, self.values, self.conflicts = size, values, conflicts

@@ -64,7 +64,7 @@ def answer(world: World, action: Action, refusals: dict[str, ApiError]) -> Any:
         return world.scales[f"{action.namespace}/{action.name}"]
     if isinstance(action, GetMetric):
         result = world.metrics(msgspec.structs.replace(action, columns=False))
-        return PodUsage.of(result.items) if action.columns and not isinstance(result, ApiError) else result  # type: ignore[union-attr]
+        return PodUsage.of(result.items) if action.columns and not isinstance(result, ApiError) else result
     if isinstance(action, PutScale):
         return refusals.get(f"{action.namespace}/{action.scale.name}")
     assert isinstance(action, WriteStatus)

@@ -164,7 +164,7 @@ def test_a_chart_has_axes_with_units(longest: float, highest: float, values: lis
     ("highest", "values"), [(0.0, ["0", "1"]), (1.0, ["0", "1"]), (7.0, ["0", "2", "4", "6", "8"])]
 )
 def test_an_axis_of_whole_numbers_shows_no_others(highest: float, values: list[str]) -> None:
-    text = page("t", View("h"), [Chart("c", [0.0, 50.0], {"a": [0.0, highest]}, whole=True)])
+    text = page("t", View("h"), [Chart("c", [0.0, 50.0], {"a": [0.0, highest]}, integral=True)])
     assert re.findall(r"<text[^>]*>([^<]*)</text>", text)[: len(values) + 1] == [*values, "0 s"]
 
 

@@ -17,7 +17,7 @@ import kscale
 from kscale import ca, hpa, vpa
 from kscale.errors import ArgumentError, InputError
 from kscale.objects.api.core import Node
-from kscale.objects.argument_types import _checks_of, typed
+from kscale.objects.argument_types import _get_checks, typed
 from rows import each_row
 
 NOW = 1_800_000_000 * 10**9
@@ -47,7 +47,7 @@ OWN_ERRORS = {"kscale.build_info", "kscale.hpa.stable_state"}
 def parameters_of(function: Any) -> dict[str, str]:
     """Checked parameter -> its annotation."""
     inner = inspect.unwrap(function)
-    checks = _checks_of(inner)
+    checks = _get_checks(inner)
     return {name: str(each.annotation) for name, each in inspect.signature(inner).parameters.items() if name in checks}
 
 
@@ -58,7 +58,7 @@ CASES = [(name, parameter) for name, function in FUNCTIONS.items() for parameter
 def test_a_wrong_type_is_named(case: tuple[str, str]) -> None:
     name, parameter = case
     function = FUNCTIONS[name]
-    checks = _checks_of(inspect.unwrap(function))
+    checks = _get_checks(inspect.unwrap(function))
     refused = 0
     for wrong in (Alien(), {"no": "such"}, [Alien()], "text", 3.5):
         if checks[parameter].accepts(wrong):
@@ -81,46 +81,46 @@ def test_all_public_functions_are_checked() -> None:
 
 MISTAKES: dict[str, tuple[Any, str]] = {
     "options as a dict": (
-        lambda: kscale.scale_up(kscale.Cluster(), [], now=NOW, options={"a": 1}),  # type: ignore[arg-type]
+        lambda: kscale.scale_up(kscale.Cluster(), [], now=NOW, options={"a": 1}),
         r"options is \{'a': 1\}, not AutoscalingOptions \(got dict\)",
     ),
     "a state as a dict": (
-        lambda: kscale.scale_down(kscale.Cluster(), [], now=NOW, state={}),  # type: ignore[arg-type]
+        lambda: kscale.scale_down(kscale.Cluster(), [], now=NOW, state={}),
         r"state is \{\}, not a LoopState \(got dict\)",
     ),
     "a path as a cluster": (
-        lambda: kscale.scale_up("cluster.json", [], now=NOW),  # type: ignore[arg-type]
+        lambda: kscale.scale_up("cluster.json", [], now=NOW),
         r"cluster is 'cluster\.json', not a Cluster or a Snapshot \(got str\)",
     ),
     "one group as groups": (
-        lambda: kscale.scale_up(kscale.Cluster(), kscale.NodeGroup(id="g"), now=NOW),  # type: ignore[arg-type]
+        lambda: kscale.scale_up(kscale.Cluster(), kscale.NodeGroup(id="g"), now=NOW),
         r"groups is NodeGroup\(.*not Groups, a list of NodeGroup or .* \(got NodeGroup\)",
     ),
     "offers as dicts": (
-        lambda: kscale.mix(kscale.Cluster(), [{}]),  # type: ignore[list-item]
+        lambda: kscale.mix(kscale.Cluster(), [{}]),
         r"offers\[0\] is \{\}, not an Offer or a NodeGroup \(got dict\)",
     ),
-    "a cluster as a base": (lambda: kscale.whatif(kscale.Cluster(), []), r"base is .*, not a Base \(got Cluster\)"),  # type: ignore[arg-type]
-    "a size as a text": (lambda: kscale.NodeGroup(id="g", max_size="10"), r"NodeGroup\.max_size is '10', not a whole"),  # type: ignore[arg-type]
-    "a template as a dict": (lambda: kscale.NodeGroup(id="g", template={}), r"NodeGroup\.template is \{\}, not a Node"),  # type: ignore[arg-type]
-    "a node as a template": (lambda: kscale.NodeGroup(id="g", template=Node()), "not a NodeTemplate \\(got Node\\)"),  # type: ignore[arg-type]
+    "a cluster as a base": (lambda: kscale.whatif(kscale.Cluster(), []), r"base is .*, not a Base \(got Cluster\)"),
+    "a size as a text": (lambda: kscale.NodeGroup(id="g", max_size="10"), r"NodeGroup\.max_size is '10', not a whole"),
+    "a template as a dict": (lambda: kscale.NodeGroup(id="g", template={}), r"NodeGroup\.template is \{\}, not a Node"),
+    "a node as a template": (lambda: kscale.NodeGroup(id="g", template=Node()), "not a NodeTemplate \\(got Node\\)"),
     "a duration as a text": (
-        lambda: ca.AutoscalingOptions(scan_interval="10s"),  # type: ignore[arg-type]
+        lambda: ca.AutoscalingOptions(scan_interval="10s"),
         r"AutoscalingOptions\.scan_interval is '10s', not a timedelta \(got str\)",
     ),
     "a tolerance as a text": (
-        lambda: hpa.HPAOptions(horizontal_pod_autoscaler_tolerance="0.1"),  # type: ignore[arg-type]
+        lambda: hpa.HPAOptions(horizontal_pod_autoscaler_tolerance="0.1"),
         r"HPAOptions\.horizontal_pod_autoscaler_tolerance is '0\.1', not a number \(got str\)",
     ),
     "a threshold in seconds": (
-        lambda: vpa.UpdaterOptions(evict_after_oom_threshold=600),  # type: ignore[arg-type]
+        lambda: vpa.UpdaterOptions(evict_after_oom_threshold=600),
         r"UpdaterOptions\.evict_after_oom_threshold is 600, not a timedelta \(got int\)",
     ),
     "weights as a list": (
-        lambda: kscale.ScoreOptions(weights=["NodeResourcesFit"]),  # type: ignore[arg-type]
+        lambda: kscale.ScoreOptions(weights=["NodeResourcesFit"]),
         r"ScoreOptions\.weights is \['NodeResourcesFit'\], not a mapping \(got list\)",
     ),
-    "a node as a dict": (lambda: kscale.NodeTemplate(node={}), r"NodeTemplate\.node is \{\}, not a Node"),  # type: ignore[arg-type]
+    "a node as a dict": (lambda: kscale.NodeTemplate(node={}), r"NodeTemplate\.node is \{\}, not a Node"),
 }
 
 
@@ -137,7 +137,7 @@ def test_common_mistakes_are_argument_errors(mistake: str) -> None:
 
 def test_invalid_now_is_reported_first() -> None:
     with pytest.raises(InputError, match="now: 'x' is a str"):
-        kscale.scale_up("no cluster", [], now="x")  # type: ignore[arg-type]
+        kscale.scale_up("no cluster", [], now="x")
 
 
 @typed
@@ -168,21 +168,21 @@ def test_values_of_a_right_type_pass() -> None:
     assert sample(iter(["a"])) == "['a'] None a 1.0"
     assert sample(np.array(["a"])).endswith("None a 1.0")
     with pytest.raises(ArgumentError, match="how is 'c', not 'a' or 'b'"):
-        sample([], how="c")  # type: ignore[arg-type]
+        sample([], how="c")
 
 
 def test_values_are_checked_again_if_their_types_were_allowed_before() -> None:
     for _ in range(2):
         assert sample(["a"], {"a": 1}, how="b") == "['a'] {'a': 1} b 1.0"
         with pytest.raises(ArgumentError, match="how is 'c', not 'a' or 'b'"):
-            sample(["a"], {"a": 1}, how="c")  # type: ignore[arg-type]
+            sample(["a"], {"a": 1}, how="c")
         with pytest.raises(ArgumentError, match=r"names\[1\] is 3, not a string"):
-            sample(["a", 3], {"a": 1}, how="b")  # type: ignore[list-item]
+            sample(["a", 3], {"a": 1}, how="b")
         with pytest.raises(ArgumentError, match=r"sizes\['b'\] is 'x', not a whole number"):
-            sample(["a"], {"a": 1, "b": "x"}, how="b")  # type: ignore[dict-item]
+            sample(["a"], {"a": 1, "b": "x"}, how="b")
         ca.AutoscalingOptions(startup_taint=["a"])
         with pytest.raises(ArgumentError, match=r"AutoscalingOptions\.startup_taint\[1\] is 3, not a string"):
-            ca.AutoscalingOptions(startup_taint=["a", 3])  # type: ignore[list-item]
+            ca.AutoscalingOptions(startup_taint=["a", 3])
 
 
 @typed
@@ -193,7 +193,7 @@ def many(*names: str, strict: bool = True) -> int:
 def test_arguments_without_a_name_of_their_own_are_not_taken_for_others() -> None:
     assert many("a", "b", strict=False) == 2
     with pytest.raises(ArgumentError, match="strict is 'no', not True or False"):
-        many("a", strict="no")  # type: ignore[arg-type]
+        many("a", strict="no")
 
 
 @pytest.mark.parametrize("text", [True, False])
@@ -269,7 +269,7 @@ def methods() -> list[tuple[str, str, str]]:
             member = inspect.getattr_static(type(item), method)
             if not inspect.isfunction(member) or not member.__module__.startswith("kscale"):
                 continue
-            checks = _checks_of(inspect.unwrap(member))
+            checks = _get_checks(inspect.unwrap(member))
             rows.extend(
                 (name, method, each.name)
                 for each in list(inspect.signature(member).parameters.values())[1:]
@@ -286,7 +286,7 @@ METHODS = methods()
 def test_a_method_names_an_argument_of_a_wrong_type(name: str, method: str, parameter: str) -> None:
     item = OBJECTS[name].copy() if name == "Cluster" else OBJECTS[name]
     function = getattr(item, method)
-    check = _checks_of(inspect.unwrap(function))[parameter]
+    check = _get_checks(inspect.unwrap(function))[parameter]
     needed = [each.name for each in inspect.signature(function).parameters.values() if each.default is each.empty]
     wrong = next(value for value in (Alien(), 3.5) if not check.accepts(value))
     with pytest.raises(InputError, match=rf"\b(a )?{parameter}\b.*(Alien|3\.5)") as caught:
@@ -300,6 +300,6 @@ def test_methods_of_all_results_are_checked() -> None:
     with pytest.raises(ArgumentError, match=r"indent is '2', not a whole number"):
         OBJECTS["PlaceResult"].to_json(indent="2")
     with pytest.raises(ArgumentError, match=r"objects is 3, not a list"):
-        kscale.Cluster(3)  # type: ignore[arg-type]
+        kscale.Cluster(3)
     with pytest.raises(KeyError, match="d/nobody"):
         OBJECTS["Snapshot"].record("d/nobody")  # an unknown name is no wrong type

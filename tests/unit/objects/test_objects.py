@@ -88,7 +88,7 @@ def test_times_both_ways() -> None:
         with pytest.raises(ValueError, match="not an RFC 3339 time"):
             times.nanoseconds(wrong)
     with pytest.raises(ValueError, match="time zone"):
-        times.format_time(datetime(2024, 1, 1))  # noqa: DTZ001 - what must fail
+        times.format_time(datetime(2024, 1, 1))  # noqa: DTZ001  # a time without a zone is refused
 
 
 def test_owners() -> None:

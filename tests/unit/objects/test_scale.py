@@ -220,7 +220,7 @@ def test_aggregated_discovery_equals_group_discovery() -> None:
         groups.setdefault(group, []).append((version, each["resources"]))
     items = []
     for group, versions in groups.items():
-        versions.sort(key=lambda pair, group=group: pair[0] != preferred.get(group))  # type: ignore[misc]  # bound
+        versions.sort(key=lambda pair, group=group: pair[0] != preferred.get(group))
         items.append({"metadata": {"name": group}, "versions": [at_once(group, *each) for each in versions]})
     core = {"items": [each for each in items if not each["metadata"]["name"]]}
     others = {"items": [each for each in items if each["metadata"]["name"]]}

@@ -93,7 +93,7 @@ def test_nodes_without_the_key_get_nothing() -> None:
 def test_the_system_spreads_pods_of_services() -> None:
     """Over hosts and zones, and nodes without a zone are compared all the same."""
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": "default"}}
-    service["spec"] = {"selector": {"app": "a"}}  # type: ignore[assignment]  # a dict of API data
+    service["spec"] = {"selector": {"app": "a"}}
     objects = [node("a", labels={ZONE: "z1"}), node("b"), node("c", labels={ZONE: "z2"}), *web({"a": 2})]
     incoming = pod("p", labels={"app": "a"})
     assert scores("PodTopologySpread", incoming, objects) == [0, 0, 0]

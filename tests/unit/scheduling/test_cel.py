@@ -360,7 +360,7 @@ def test_compiled_program_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     library = cel.CelLibrary()
     for number in (0, 1, 2, 3, 3):
         assert library.program(f"{number} == {number}").evaluate({})
-    cache = library.program.cache_info()  # type: ignore[attr-defined]
+    cache = library.program.cache_info()
     assert (cache.currsize, cache.hits) == (2, 1)
 
 

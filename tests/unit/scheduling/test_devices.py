@@ -172,7 +172,7 @@ def test_a_snapshot_stays_while_nothing_depends_on_the_time() -> None:
     assert kscale.fit(early, [pod("p", "want")]).verdict("default/p", "n").ok
     assert not kscale.fit(late, [pod("p", "want")]).verdict("default/p", "n").ok
     with pytest.raises(kscale.InputError, match="no time zone"):
-        cluster.snapshot(now=datetime(2026, 11, 22))  # noqa: DTZ001  (a naive one is what is refused)
+        cluster.snapshot(now=datetime(2026, 11, 22))  # noqa: DTZ001  # a time without a zone is refused
 
 
 def test_devices_that_are_given_wait_for_their_conditions() -> None:

@@ -46,7 +46,7 @@ def test_a_node_is_meant_by_its_name_or_as_an_object() -> None:
     assert result.verdicts("p", node) == result.verdicts("p", "n")
     for ask in (result.verdict, result.verdicts):
         with pytest.raises(kscale.InputError, match="a node is 3, not a node's name or a Node"):
-            ask("p", 3)  # type: ignore[arg-type]
+            ask("p", 3)
 
 
 def test_a_pod_of_another_namespace_is_no_part_of_the_result() -> None:
@@ -54,4 +54,4 @@ def test_a_pod_of_another_namespace_is_no_part_of_the_result() -> None:
     with pytest.raises(kscale.InputError, match="pod 'shop/p' is not part of this result"):
         result.verdict("shop/p", "n")
     with pytest.raises(kscale.InputError, match="a pod is 3, not a pod's name or a pod"):
-        result.verdict(3, "n")  # type: ignore[arg-type]
+        result.verdict(3, "n")

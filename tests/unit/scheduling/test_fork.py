@@ -87,7 +87,7 @@ REFUSED: list[tuple[str, Callable[[Fork], Any], str]] = [
     ("class of -1", lambda v: v.class_of(-1), "the number of a pod's class is -1"),
     ("class of 99", lambda v: v.class_of(99), "the number of a pod's class is 99"),
     ("free of a huge number", lambda v: v.free(2**70), "the number of a node is 1180591620717411303424"),
-    ("free of a float", lambda v: v.free(1.5), "the number of a node is 1.5, not a whole number"),  # type: ignore[arg-type]
+    ("free of a float", lambda v: v.free(1.5), "the number of a node is 1.5, not a whole number"),
     ("placing a huge number", lambda v: v.place("d/a", 2**40), "the number of a node is"),
     ("an unknown pod", lambda v: v.place("d/zz", "n1"), "pod 'd/zz' was not passed to this fork"),
     ("an unknown node", lambda v: v.place("d/a", "zz"), "no node 'zz'"),

@@ -43,7 +43,7 @@ def snapshot() -> kscale.Snapshot:
     return kscale.Cluster([*nodes, *(pod(f"p{i}", "1") for i in range(9))]).snapshot()
 
 
-def leaves_a_core(request, free, slots):  # type: ignore[no-untyped-def]  # numba types it
+def leaves_a_core(request, free, slots):
     return free[0] - request[0] >= 1000
 
 
@@ -80,7 +80,7 @@ def test_predicate_reason_is_in_the_estimate(snapshot: kscale.Snapshot) -> None:
 @pytest.mark.usefixtures("registry")
 def test_further_resources_come_behind_the_fixed_three(snapshot: kscale.Snapshot) -> None:
     @plugin.predicate(name="no-gpu-nodes", resources=["example.com/gpu"])
-    def spares_gpus(request, free, slots):  # type: ignore[no-untyped-def]  # numba types it
+    def spares_gpus(request, free, slots):
         return request[3] > 0 or free[3] == 0
 
     fit = kscale.fit(snapshot, [pod("q", "1")], profile=kscale.SchedulerProfile(predicates=(spares_gpus,)))
@@ -99,7 +99,7 @@ def test_further_resources_come_behind_the_fixed_three(snapshot: kscale.Snapshot
 )
 def test_a_predicate_that_raises_stops_the_call(snapshot: kscale.Snapshot, use: Callable[..., Any]) -> None:
     @plugin.predicate
-    def picky(request, free, slots):  # type: ignore[no-untyped-def]  # numba types it
+    def picky(request, free, slots):
         if free[0] >= 4000:
             raise ValueError("too large")
         return True
@@ -112,7 +112,7 @@ def test_a_predicate_that_raises_stops_the_call(snapshot: kscale.Snapshot, use: 
 @pytest.mark.parametrize("threads", [1, 2, 7])
 def test_a_scorer_scores_every_pair(snapshot: kscale.Snapshot, threads: int) -> None:
     @plugin.scorer
-    def most_free(request, free):  # type: ignore[no-untyped-def]  # numba types it
+    def most_free(request, free):
         return float(free[0] - request[0]) / 1000.0
 
     scores = plugin.scores(snapshot, scorer="most_free", threads=threads)
@@ -124,7 +124,7 @@ def test_a_scorer_scores_every_pair(snapshot: kscale.Snapshot, threads: int) -> 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_scorer_that_raises_stops_the_call(snapshot: kscale.Snapshot, threads: int) -> None:
     @plugin.scorer
-    def divides(request, free):  # type: ignore[no-untyped-def]  # numba types it
+    def divides(request, free):
         return 1 // (free[0] - 2000)
 
     with pytest.raises(NativeError, match="plug-in 'divides' failed on pod 0"):
@@ -149,11 +149,11 @@ def test_no_pods_score_nothing() -> None:
 @pytest.mark.usefixtures("registry")
 def test_an_index_outside_fails_the_call(snapshot: kscale.Snapshot) -> None:
     @plugin.predicate(name="beyond")
-    def beyond(request, free, slots):  # type: ignore[no-untyped-def]  # numba types it
+    def beyond(request, free, slots):
         return free[5_000_000] >= request[0]
 
     @plugin.scorer(name="behind")
-    def behind(request, free):  # type: ignore[no-untyped-def]  # numba types it
+    def behind(request, free):
         return free[3] - request[0]
 
     with pytest.raises(NativeError, match="beyond"):
@@ -167,6 +167,6 @@ def test_columns_cannot_be_written_to() -> None:
     with pytest.raises(Exception, match="readonly"):
 
         @plugin.scorer(name="writes")
-        def writes(request, free):  # type: ignore[no-untyped-def]  # numba types it
+        def writes(request, free):
             request[0] += 1000
             return 0.0

@@ -29,7 +29,7 @@ class MadeUp(Plugin):
     ordinal = 1
 
     def __init__(self, name: str, answer: Answer, called: list[str]) -> None:
-        self.name = name  # type: ignore[misc]  # of the class in real plug-ins
+        self.name = name
         self.answer = answer
         self.called = called
 

@@ -59,7 +59,7 @@ REFUSED: list[tuple[Callable[..., Any], Json, str]] = [
     (place, {"state": {}}, "state is {}, not a PlaceState"),
     (place, {"state": kscale.PlaceState(cursor=-7)}, r"state\.cursor is -7, not between 0"),
     (place, {"state": kscale.PlaceState(cursor=10**30)}, r"state\.cursor is 10{30}, not between 0"),
-    (place, {"state": kscale.PlaceState(hints=[])}, r"state\.hints is \[\], not pod UIDs"),  # type: ignore[arg-type]
+    (place, {"state": kscale.PlaceState(hints=[])}, r"state\.hints is \[\], not pod UIDs"),
 ]
 
 
@@ -131,11 +131,11 @@ def test_templates_of_any_kind(template: Any) -> None:
 @pytest.mark.parametrize(
     ("call", "problem"),
     [
-        (lambda: kscale.fit(None), "snapshot is None, not a snapshot or a cluster"),  # type: ignore[arg-type]
-        (lambda: kscale.place(3), "snapshot is 3, not"),  # type: ignore[arg-type]
-        (lambda: kscale.fork("x"), "snapshot is 'x', not"),  # type: ignore[arg-type]
+        (lambda: kscale.fit(None), "snapshot is None, not a snapshot or a cluster"),
+        (lambda: kscale.place(3), "snapshot is 3, not"),
+        (lambda: kscale.fork("x"), "snapshot is 'x', not"),
         (lambda: kscale.fit(CLUSTER, nodes="t"), "nodes is 't', not a list of strings"),
-        (lambda: kscale.fit(CLUSTER, [3]), "a pod is 3, not a pod's name or a pod"),  # type: ignore[list-item]
+        (lambda: kscale.fit(CLUSTER, [3]), "a pod is 3, not a pod's name or a pod"),
         (lambda: kscale.estimate(CLUSTER, template=GROUP), "node group 'g' has no template: give it one, or fromNode"),
         (lambda: kscale.estimate(CLUSTER, template={**GROUP, "fromNode": "no"}), "there is no node no"),
     ],

@@ -267,7 +267,7 @@ def test_reading_may_stop_anywhere(tmp_path: Path) -> None:
     write_parquet(path, some_rows(50), 7)
     batches = read_usage(path, threads=3)
     assert len(next(batches)) == 7
-    batches.close()  # type: ignore[attr-defined]  # a generator
+    batches.close()
 
 
 @pytest.mark.parametrize("size", [60, 300, 1 << 20])

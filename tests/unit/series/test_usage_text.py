@@ -63,7 +63,7 @@ def test_other_numbers_are_left_to_others(text: str) -> None:
     assert rows(f"0,a,b,c,{text},1\n".encode()) is None
 
 
-moments = st.datetimes(datetime(1900, 1, 1), datetime(2100, 12, 31))  # noqa: DTZ001 - the zone is part of the text
+moments = st.datetimes(datetime(1900, 1, 1), datetime(2100, 12, 31))  # noqa: DTZ001  # the zone is part of the text
 
 
 @given(moments, st.sampled_from("T "), st.booleans(), st.booleans())

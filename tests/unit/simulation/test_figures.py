@@ -38,7 +38,7 @@ class Looks:
             self.done[type(action)] += outcome.error is None
             return outcome
 
-        self.world.perform = performing  # type: ignore[assignment]  # it is asked as the other is
+        self.world.perform = performing
 
     def __call__(self) -> bool:
         api, time = self.world.api, self.world.time

@@ -234,7 +234,7 @@ def test_checkpoints_are_the_same_whether_they_are_built_late_or_written_one_by_
             patched.append(action.name)
         return perform(action, now)
 
-    written.world.perform = noting  # type: ignore[assignment]
+    written.world.perform = noting
     reports = [simulate(setup).report for setup in (late, written)]
     assert reports[0] == reports[1]
     assert len(patched) > 3 * 10
@@ -255,7 +255,7 @@ def test_checkpoints_that_end_after_the_timeout_are_reported_whether_or_not_they
         controllers={"vpaRecommender": {"flags": {"checkpoints-timeout": "500ms"}}},
     )
     late, written = (build(msgspec.convert(data, Scenario)) for _ in range(2))
-    written.world.perform = partial(written.world.perform)  # type: ignore[assignment]  # replaced: gets every request
+    written.world.perform = partial(written.world.perform)
     messages = []
     for setup in (late, written):
         caplog.clear()

@@ -24,7 +24,7 @@ def test_objects_of_the_last_call_are_cached(questions: list[list[Thing]]) -> No
     values: IdentityCache[Thing, tuple[Thing, int]] = IdentityCache()
     before: dict[Thing, tuple[Thing, int]] = {}
     for number, objects in enumerate(questions):
-        result = values.get(objects, lambda each, number=number: (each, number))  # type: ignore[misc]  # bound here
+        result = values.get(objects, lambda each, number=number: (each, number))
         assert result == [before.get(each, (each, number)) for each in objects]
         before = dict(zip(objects, result, strict=True))
 

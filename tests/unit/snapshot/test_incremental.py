@@ -158,7 +158,7 @@ def test_late_delete_of_an_old_object_removes_nothing(kind: str) -> None:
 
 def test_late_delete_of_an_old_pod_read_from_text_removes_nothing() -> None:
     old = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "ns", "uid": "old"}}
-    new = {**old, "metadata": {**old["metadata"], "uid": "new"}}  # type: ignore[dict-item]  # plain data
+    new = {**old, "metadata": {**old["metadata"], "uid": "new"}}
     cluster = kscale.load(msgspec.json.encode({"kind": "List", "items": [old, new]}))
     assert cluster.remove(old) is False
     assert [pod.metadata.uid for pod in cluster.pods()] == ["new"]

@@ -360,7 +360,7 @@ def test_stream_equals_its_text(text: str, monkeypatch: pytest.MonkeyPatch) -> N
         return [
             (each.message, each.object)
             if isinstance(each, Problem)
-            else (each.kind, each.where, bytes(memoryview(each.data)).split())  # type: ignore[arg-type]  # JSON text
+            else (each.kind, each.where, bytes(memoryview(each.data)).split())
             for each in read(source)
         ]
 

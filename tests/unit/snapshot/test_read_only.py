@@ -60,7 +60,7 @@ def test_names_and_counts(which: int) -> None:
     assert all(isinstance(names, tuple) for names in (snapshot.nodes, snapshot.pods, snapshot.pending))
     for mapping in (snapshot.used, snapshot.counts):
         with pytest.raises(TypeError, match="does not support item assignment"):
-            mapping["cpu"] = None  # type: ignore[index]  # that is what is refused
+            mapping["cpu"] = None
 
 
 def test_free_returns_a_copy() -> None:

@@ -280,7 +280,7 @@ def reorder(world: World, cluster: Cluster) -> None:
     """A list has an order of its own; what was there already keeps its place."""
     keys = {(kind, *((*key.split("/"),) if "/" in key else ("", key))): None
             for kind in ("Pod", "Node", "PodDisruptionBudget") for key in cluster.keys(kind)}  # fmt: skip
-    world.objects = {key: world.objects[key] for key in keys}  # type: ignore[index]  # three parts each
+    world.objects = {key: world.objects[key] for key in keys}
 
 
 def pod(name: str = "a", version: str = "1", **more: Any) -> dict[str, Any]:
@@ -473,7 +473,7 @@ def test_removed_by_key(kind: str) -> None:
     key = "x" if kind == "Node" else "ns/x"
     item = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "x", "uid": "u"}}
     if kind != "Node":
-        item["metadata"]["namespace"] = "ns"  # type: ignore[index]  # plain data
+        item["metadata"]["namespace"] = "ns"
     cluster = Cluster([item])
     assert cluster.remove(kind, key, uid="other") is False
     assert cluster.remove(kind, "ns/y") is False
@@ -496,7 +496,7 @@ def test_texts_of_placed_pods_are_not_kept() -> None:
     assert cluster.pod("x/b").spec.hostname == ""
     cluster.apply(pod("c", nodeName="n", metadata={"managedFields": MANAGED}))
     with pytest.raises(ValueError, match="texts is 'none', not 'all' or 'pending'"):
-        Cluster(texts="none")  # type: ignore[arg-type]  # what is refused
+        Cluster(texts="none")
 
 
 @pytest.mark.parametrize("texts", ["all", "pending"])

@@ -60,5 +60,5 @@ def test_a_scale_is_requested_after_the_target_becomes_a_custom_kind() -> None:
     vpas = [of("Rollout", "b", "argo/v1")]
     for selector in ("app=x", "app=x", "app=y"):
         scale = Scale(status=ScaleStatus(selector=selector))
-        load(state, vpas, known, World(answer=lambda _, scale=scale: scale))  # type: ignore[misc]  # bound on purpose
+        load(state, vpas, known, World(answer=lambda _, scale=scale: scale))
         assert state.vpas["default", "b"].selector_text == selector

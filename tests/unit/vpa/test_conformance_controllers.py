@@ -157,7 +157,7 @@ def test_selectors_of_targets(target: VerticalPodAutoscaler, expected: str) -> N
     try:
         assert str(resolve_target_selector(target, known)) == expected
     except TargetError as error:
-        assert str(error).startswith(expected)  # noqa: PT017  (both ways lead to a text)
+        assert str(error).startswith(expected)  # noqa: PT017  # both ways lead to a text
 
 
 # -- scales that are asked for ---------------------------------------------------------------------------------
@@ -172,8 +172,8 @@ class Argo(World):
         by_name = {each.name: each for each in scales}
         missing = error or ApiError("not found", 404, "NotFound")
         super().__init__(
-            refuse=lambda action: None if action.name in by_name else missing,  # type: ignore[union-attr]  # GetScale
-            answer=lambda action: by_name[action.name],  # type: ignore[union-attr]  # the same
+            refuse=lambda action: None if action.name in by_name else missing,
+            answer=lambda action: by_name[action.name],
             took=took,
         )
 
@@ -222,7 +222,7 @@ def test_selectors_are_requested_each_time() -> None:
         result = world.run(resolve_target_selector_steps(thing("a"), known, Progress(NOW)), NOW)
         assert str(result) == "app=y"
     assert world.actions == scale_requests("a", "a")
-    assert len(known.scales) == 0  # type: ignore[arg-type]  # a cache
+    assert len(known.scales) == 0
 
 
 def test_every_version_of_a_kind_is_tried() -> None:

@@ -291,5 +291,5 @@ def test_humanize(size: int, text: str) -> None:
     ],
 )
 def test_formatting(cpu: int, memory: int, options: dict[str, object], expected: tuple[str, str]) -> None:
-    created = format_resources(cpu, memory, ("cpu", "memory"), RecommenderOptions(**options))  # type: ignore[arg-type]  # the case's options
+    created = format_resources(cpu, memory, ("cpu", "memory"), RecommenderOptions(**options))
     assert (str(created["cpu"]), str(created["memory"])) == expected

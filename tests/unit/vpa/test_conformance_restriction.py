@@ -76,7 +76,7 @@ def test_evictions(replicas: int, tolerance: float, states: str, more: dict[str,
         ("InPlace", 3, 0.5, "rrr", {"gate": False}, "DDD"),
         ("InPlaceOrRecreate", 3, 0.5, "prr", {}, "DDD"),
     ],
-)  # fmt: skip
+)
 def test_in_place_decisions(mode: str, replicas: int, tolerance: float, states: str, more: Any, decisions: str) -> None:
     options = UpdaterOptions(
         eviction_tolerance=tolerance,

@@ -186,7 +186,7 @@ PODS = "vpa_admission_controller_admission_pods_total"
         ({"spec": 1}, "v1", "skipped"),
         (POD, "v2", "skipped"),
     ],
-)  # fmt: skip
+)
 def test_admitted_pods_are_counted(item: Any, version: str, status: str) -> None:
     index = VpaIndex([vpa(recommended("c", ("1", "1Gi")))])
     result = review(request("pods", item, version), index, controllers=owned())

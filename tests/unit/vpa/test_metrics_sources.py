@@ -41,7 +41,7 @@ def test_two_samples_of_each_container() -> None:
         ]
     )
     assert list(usage.containers) == [("shop", "a", "app"), ("shop", "a", "side"), ("shop", "b", "app")]
-    rows = zip(usage.container, usage.time, usage.value, usage.kind, strict=True)  # type: ignore[arg-type]  # a column
+    rows = zip(usage.container, usage.time, usage.value, usage.kind, strict=True)
     assert [tuple(map(int, row)) for row in rows] == [
         (0, T0 * SECOND, 101, CPU_SAMPLE),
         (0, T0 * SECOND, 1024, MEMORY_SAMPLE),
@@ -69,7 +69,7 @@ def test_usage_with_invalid_time_is_named() -> None:
     with pytest.raises(InputError, match="PodMetrics shop/a: timestamp"):
         convert_pod_metrics([metrics("a", "today", app={"cpu": "1"})])
     built = metrics("a", None, app={"cpu": "1"})
-    built.timestamp = 5  # type: ignore[assignment]
+    built.timestamp = 5
     with pytest.raises(InputError, match=r"PodMetrics shop/a: timestamp: text is 5, not a string \(got int\)"):
         convert_pod_metrics([built])
 

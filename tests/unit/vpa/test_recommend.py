@@ -73,7 +73,7 @@ def test_now_argument_is_in_the_report(now: datetime | int) -> None:
     assert vpa.recommend(items(), [batch()], now=now).now == "2026-01-05T04:00:00Z"
 
 
-@pytest.mark.parametrize("now", [datetime(2026, 1, 5, 4), 2**63, 1.5])  # noqa: DTZ001
+@pytest.mark.parametrize("now", [datetime(2026, 1, 5, 4), 2**63, 1.5])  # noqa: DTZ001  # a time without a zone is refused
 def test_invalid_now_is_an_input_error(now: Any) -> None:
     with pytest.raises(InputError, match="now: "):
         vpa.recommend(items(), [batch()], now=now)
@@ -453,7 +453,7 @@ def test_a_container_that_was_killed_is_not_well_with_less_memory() -> None:
     objects[2]["status"]["containerStatuses"] = [{"name": "app", "lastState": {"terminated": ended}}]
     objects[2]["spec"]["containers"][0]["resources"]["requests"]["memory"] = "60Mi"
     small = batch()
-    small.memory[:] = 10 * MIB  # type: ignore[index]  # the batch has memory
+    small.memory[:] = 10 * MIB
     options = vpa.RecommenderOptions(pod_recommendation_min_memory_mb=50)
     (one,) = vpa.recommend(objects, [small], options=options).containers
     assert one.memory.target is not None

@@ -60,7 +60,7 @@ def stored_versions(stores: KubernetesStores, kind: str) -> dict[str, str]:
 async def equal(api: Api, stores: KubernetesStores) -> None:
     for kind, plural in (("Pod", "pods"), ("Node", "nodes")):
         expected_names = await api.names(plural)
-        await until(lambda kind=kind, expected_names=expected_names: stored_versions(stores, kind) == expected_names)  # type: ignore[misc]  # bound
+        await until(lambda kind=kind, expected_names=expected_names: stored_versions(stores, kind) == expected_names)
 
 
 async def a_cluster_is_followed(api: Api) -> None:

@@ -315,7 +315,7 @@ def test_the_time_of_a_request_does_not_run_while_it_waits_for_other_responses()
         response = SimpleNamespace(status=200, headers={}, content=content)
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(2) as limit:
-            body = _Body(transport, GET, response, limit)  # type: ignore[arg-type]
+            body = _Body(transport, GET, response, limit)
             loop.call_later(100, other.release)
             loop.call_later(101, content.feed_eof)
             return await body.read()
@@ -651,7 +651,7 @@ def test_a_response_before_the_whole_request_was_sent() -> None:
         ("https://anexample.com", {"HTTPS_PROXY": "p", "NO_PROXY": "example.com"}, "http://p"),
         ("https://h", {"HTTPS_PROXY": "p", "NO_PROXY": "*"}, ""),
     ],
-)  # fmt: skip
+)
 def test_proxies_of_the_environment(server: str, environ: dict[str, str], proxy: str) -> None:
     assert proxy_of(Access(server=server), environ) == proxy
     assert proxy_of(Access(server=server, proxy="http://own"), environ) == "http://own"

@@ -511,7 +511,7 @@ def test_a_termination_that_fails_leaves_the_earlier_ones_counted() -> None:
             raise failed("throttled", "Throttling")
         return original(instance)
 
-    world.aws.terminate_instance = terminate  # type: ignore[method-assign]
+    world.aws.terminate_instance = terminate
     with pytest.raises(AwsError, match="Throttling"):
         world.provider.delete_nodes("g", [node("i-1"), node("i-2"), node("i-3")])
     assert world.aws.written == [("i-1",)]

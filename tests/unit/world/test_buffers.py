@@ -29,7 +29,7 @@ def test_responses_that_are_read_at_once_share_the_bytes_and_all_end() -> None:
 
     async def main(clock: VirtualClock) -> None:
         async with asyncio.timeout(100):
-            await asyncio.gather(*(read(buffers.open(kept=bool(i % 2)), RESPONSE) for i in range(30)))
+            await asyncio.gather(*(read(buffers.open(retained=bool(i % 2)), RESPONSE) for i in range(30)))
 
     run_in_virtual_time(main, now=SECOND)
     assert SHARED < buffers.peak <= SHARED + 2 * RESPONSE
@@ -77,7 +77,7 @@ def test_a_list_that_waits_to_be_applied_keeps_no_other_response_waiting() -> No
     buffers = Buffers(0)
 
     async def main(clock: VirtualClock) -> None:
-        listed, following = buffers.open(kept=True), buffers.open(kept=True)
+        listed, following = buffers.open(retained=True), buffers.open(retained=True)
         await listed.take(RESPONSE)
         async with asyncio.timeout(1):
             await read(buffers.open(), RESPONSE)
@@ -100,7 +100,7 @@ def test_watch_never_exceeds_the_shared_buffer() -> None:
         await asyncio.sleep(1)
         assert buffers.used <= SHARED
         async with asyncio.timeout(1):
-            await read(buffers.open(kept=True), RESPONSE)
+            await read(buffers.open(retained=True), RESPONSE)
         for task in watches:
             assert not task.done()
             task.cancel()

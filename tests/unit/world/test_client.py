@@ -19,8 +19,7 @@ T0 = 1_800_000_000 * SECOND
 GET, POST = Call(method="GET", path="/x"), Call(method="POST", path="/x", body=b"{}")
 OK = Answer(200, {}, b"{}")
 RESET, REFUSED, TIMEOUT, OTHER = (
-    ConnectionFailedError("broken", kind)  # type: ignore[arg-type]  # one of the four
-    for kind in ("reset", "refused", "timeout", "other")
+    ConnectionFailedError("broken", kind) for kind in ("reset", "refused", "timeout", "other")
 )
 
 

@@ -255,7 +255,7 @@ def test_receiving_waits_until_tls_can_send() -> None:
 
     async def test(sock: Scripted, peer: socket.socket) -> None:
         protocol = Protocol()
-        transport = TLSTransport(asyncio.get_running_loop(), sock, protocol)  # type: ignore[arg-type]
+        transport = TLSTransport(asyncio.get_running_loop(), sock, protocol)
         with suppress(BlockingIOError):
             while True:
                 sock.end.send(bytes(1 << 16))
@@ -286,7 +286,7 @@ def test_sending_waits_until_tls_can_receive(ends: str) -> None:
 
     async def test(sock: Scripted, peer: socket.socket) -> None:
         protocol = Protocol()
-        transport = TLSTransport(asyncio.get_running_loop(), sock, protocol)  # type: ignore[arg-type]
+        transport = TLSTransport(asyncio.get_running_loop(), sock, protocol)
         send, sock.sending = sock.sending, lambda data: refuse(ssl.SSLWantReadError)
         transport.write(b"ab")
         transport.write(b"c")
@@ -321,7 +321,7 @@ def test_a_protocol_that_fails_ends_its_connection() -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: errors.append(context["exception"]))
         protocol = Failing()
-        TLSTransport(loop, sock, protocol)  # type: ignore[arg-type]
+        TLSTransport(loop, sock, protocol)
         peer.send(b"x")
         await turns()
         with suppress(BrokenPipeError):

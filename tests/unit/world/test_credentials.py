@@ -404,6 +404,6 @@ def test_a_program_that_cannot_be_run(odd: dict[str, Any]) -> None:
 
 
 def test_cached_token_is_not_in_the_repr() -> None:
-    result = asyncio.run(plugin(Program({"token": SECRET}))._exec.get_credentials())  # type: ignore[union-attr]
+    result = asyncio.run(plugin(Program({"token": SECRET}))._exec.get_credentials())
     assert SECRET not in repr(result)
     assert msgspec.structs.asdict(result)["token"].reveal() == SECRET

@@ -10,10 +10,10 @@ import pytest
 boto3 = pytest.importorskip("boto3", reason="the extra [aws] is not installed")
 pytest.importorskip("moto", reason="moto is not installed")
 
-from botocore.config import Config  # noqa: E402 - after the checks for optional libraries
-from botocore.exceptions import ClientError  # noqa: E402 - the same
+from botocore.config import Config  # noqa: E402  # after the checks for optional libraries
+from botocore.exceptions import ClientError  # noqa: E402  # as above
 
-from emulated_aws import ENABLED, REGION, TYPES, EmulatedAws  # noqa: E402 - the same
+from emulated_aws import ENABLED, REGION, TYPES, EmulatedAws  # noqa: E402  # as above
 
 ONCE = Config(retries={"total_max_attempts": 1, "mode": "standard"})
 

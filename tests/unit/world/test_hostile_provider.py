@@ -21,7 +21,7 @@ from kscale.world.nodegroups.external import ExternalGroups, message_of
 grpc = pytest.importorskip("grpc", reason="the extra [grpc] is not installed")
 
 
-class HostileProvider(grpc.GenericRpcHandler):  # type: ignore[misc, name-defined]  # grpc has no types
+class HostileProvider(grpc.GenericRpcHandler):
     """Answers calls with bytes or functions: ``odd`` by method, else as a provider with one group and one node."""
 
     def __init__(self, odd: dict[str, Any]) -> None:

@@ -227,7 +227,7 @@ def test_a_server_that_does_not_read(tls: bool, opened: list[HttpConnection]) ->
 
     class Deaf(Server):
         async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.transport.pause_reading()  # type: ignore[attr-defined]
+            writer.transport.pause_reading()
             await done.wait()
             writer.transport.abort()
 

@@ -620,14 +620,14 @@ def test_a_page_is_buffered_until_it_is_applied() -> None:
 
         async def call(call: Call) -> Answer:
             answer = await ask(call)
-            if not call.kept:
+            if not call.retained:
                 return answer
-            buffer = buffers.open(kept=True)
+            buffer = buffers.open(retained=True)
             buffer.adjust(len(answer.body) + FREE_BYTES)
             listed.set()
             return msgspec.structs.replace(answer, buffer=buffer)
 
-        api.server.call = call  # type: ignore[method-assign]
+        api.server.call = call
         await api.create("pods", pod("a"))
         watch = Watch(kind="Pod", api_version="v1")
         sink = ObjectSink(watch, lambda change: None)

@@ -282,7 +282,9 @@ def test_instances_of_atomic_groups_are_never_cached() -> None:
 
         def judged(groups: Groups) -> tuple[list[str], int]:
             return (
-                filter_atomic_groups(["n1"], groups=groups, options=AutoscalingOptions(), snapshot_nodes=NODES).kept,
+                filter_atomic_groups(
+                    ["n1"], groups=groups, options=AutoscalingOptions(), snapshot_nodes=NODES
+                ).remaining,
                 count_registered_nodes(NODES, groups["whole"]),
             )
 

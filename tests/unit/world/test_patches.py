@@ -33,7 +33,7 @@ def listed(items: list[Any]) -> dict[str, Any]:
         ),
         ([{"op": "test", "path": "/spec/other/x", "value": 1}], DOCUMENT),
     ],
-)  # fmt: skip
+)
 def test_json_patches_change_nothing_that_was_given(operations: list[dict[str, Any]], expected: Any) -> None:
     before, patch = copy.deepcopy(DOCUMENT), copy.deepcopy(operations)
     assert json_patch(DOCUMENT, operations) == expected

@@ -324,7 +324,7 @@ class FakeCloud:
 
 def performed(*actions: Action, **parts: Any) -> list[Outcome]:
     async def main() -> list[Outcome]:
-        performer = Performer(Client(None, SystemClock()), SystemClock(), **parts)  # type: ignore[arg-type]  # not asked
+        performer = Performer(Client(None, SystemClock()), SystemClock(), **parts)
         return [check_outcome(action, await performer(action)) for action in actions]
 
     return asyncio.run(main())

@@ -121,7 +121,7 @@ def test_request_paths_match_upstream(question: GetMetric, path: str, type_: typ
     async def case(metrics: RESTMetrics, server: Server, clock: VirtualClock) -> None:
         answer = await metrics.get(question)
         assert isinstance(answer, type_)
-        assert len(answer.keys if isinstance(answer, PodUsage) else answer.items) == 1  # type: ignore[union-attr]
+        assert len(answer.keys if isinstance(answer, PodUsage) else answer.items) == 1
         assert metric_requests(server)[-1] == path
 
     against(case)
@@ -174,7 +174,7 @@ def test_response_with_invalid_timestamp_is_an_error(question: GetMetric, monkey
 
     async def case(metrics: RESTMetrics, server: Server, clock: VirtualClock) -> None:
         for item in (ITEM, VALUE):
-            monkeypatch.setitem(item, "timestamp", "soon")  # type: ignore[arg-type]  # texts, and more
+            monkeypatch.setitem(item, "timestamp", "soon")
         result = await metrics.get(question)
         assert isinstance(result, ApiError)
         assert "soon" in result.message

@@ -105,7 +105,7 @@ def test_zero_length_scrape_at_a_step_sees_the_new_value() -> None:
     for _ in range(4):
         run(world, 15)
         value = world.metrics.get(GetMetric(api="external", namespace="shop", metric="jobs"))
-        values.append(value.items[0].value.milli_value())  # type: ignore[union-attr]  # a list
+        values.append(value.items[0].value.milli_value())
     assert values == [250, 900, 900, 900]
 
 
@@ -119,7 +119,7 @@ def test_window_that_ends_at_a_step_excludes_it(window: int) -> None:
     for second in (15, 30, 45, 60):
         run(world, 15)
         result = world.metrics.get(GetMetric(api="resource", namespace="shop", columns=True))
-        amounts = result.samples("cpu", result.rows(result.keys))[1].tolist()  # type: ignore[union-attr]  # columns
+        amounts = result.samples("cpu", result.rows(result.keys))[1].tolist()
         assert amounts == [signal.mean(T0 + (second - window) * SECOND, T0 + second * SECOND)]
         values += amounts
     assert values == [200, 200 if window else 900, 900 if window < 20 else (5 * 200 + 15 * 900) // 20, 900]
@@ -137,8 +137,8 @@ def test_unchanged_scrape_is_reused() -> None:
         request = GetMetric(api="resource", namespace="shop", columns=True)
         columns = world.metrics.get(request)
         value = world.metrics.get(GetMetric(api="external", namespace="shop", metric="jobs"))
-        amounts = columns.samples("cpu", columns.rows(columns.keys))[1].tolist()  # type: ignore[union-attr]
-        result.append((changes, amounts, value.items[0].value.milli_value()))  # type: ignore[union-attr]
+        amounts = columns.samples("cpu", columns.rows(columns.keys))[1].tolist()
+        result.append((changes, amounts, value.items[0].value.milli_value()))
     assert [each[1] for each in result] == [[2000, 2000]] * 4 + [[4000, 4000]] * 5
     assert [each[2] for each in result] == [1] * 6 + [3] + [7] * 2
     assert [each[0] - result[0][0] for each in result] == [0, 0, 0, 0, 1, 1, 2, 3, 3]
@@ -155,17 +155,17 @@ def test_usage_is_divided_by_ready_pods_with_scrape_lag() -> None:
     }
     request = GetMetric(api="resource", namespace="shop", selector="app=web")
     run(world, 10)
-    assert world.metrics.get(request).items == []  # type: ignore[union-attr]  # a list
+    assert world.metrics.get(request).items == []
     run(world, 54)
-    result = world.metrics.get(request).items  # type: ignore[union-attr]  # a list
+    result = world.metrics.get(request).items
     assert [each.containers[0].usage["cpu"].milli_value() for each in result] == [500] * 4
     assert (result[0].timestamp, result[0].window) == ("2027-01-15T08:00:30Z", "15s")
     assert result[0].containers[0].usage["memory"] == Quantity("100Mi")
     run(world, 16)
-    assert world.metrics.get(request).items[0].containers[0].usage["cpu"].milli_value() == 1000  # type: ignore[union-attr]
+    assert world.metrics.get(request).items[0].containers[0].usage["cpu"].milli_value() == 1000
     run(world, 15)
     columns = world.metrics.get(GetMetric(api="resource", namespace="shop", columns=True))
-    assert sorted(columns.keys) == sorted(f"shop/{pod.name}" for pod in world.api.get_all("Pod").values())  # type: ignore[union-attr]
+    assert sorted(columns.keys) == sorted(f"shop/{pod.name}" for pod in world.api.get_all("Pod").values())
 
 
 @pytest.mark.parametrize("columns", [False, True])
@@ -284,7 +284,7 @@ def test_columns_equal_objects() -> None:
         run(world, 7)
         for selector in ("", "app=web", "app=none"):
             request = GetMetric(api="resource", namespace="shop", selector=selector)
-            from_objects = PodUsage.of(world.metrics.get(request).items)  # type: ignore[union-attr]  # a list
+            from_objects = PodUsage.of(world.metrics.get(request).items)
             columns = world.metrics.get(replace(request, columns=True))
             assert rows(columns) == rows(from_objects)
 
@@ -297,8 +297,8 @@ def test_pods_without_containers_have_no_usage() -> None:
     run(world, 30)
     for selector, sample_count in (("", 2), ("app=bare", 0)):
         request = GetMetric(api="resource", namespace="shop", selector=selector)
-        assert len(world.metrics.get(request).items) == sample_count  # type: ignore[union-attr]  # a list
-        assert len(world.metrics.get(replace(request, columns=True)).keys) == sample_count  # type: ignore[union-attr]
+        assert len(world.metrics.get(request).items) == sample_count
+        assert len(world.metrics.get(replace(request, columns=True)).keys) == sample_count
 
 
 def test_requests_for_the_same_pods_share_their_columns() -> None:
@@ -311,11 +311,11 @@ def test_requests_for_the_same_pods_share_their_columns() -> None:
         scale(world, replicas)
         run(world, 60)
         one, other = (world.metrics.get(each) for each in requests)
-        assert one.keys is other.keys  # type: ignore[union-attr]  # both are columns
+        assert one.keys is other.keys
         assert one.keys is not before
         assert rows(one) == rows(other)
         assert len(rows(one)) == replicas + 1
-        before = one.keys  # type: ignore[union-attr]
+        before = one.keys
 
 
 def rows(usage: Any) -> list[Any]:
@@ -365,8 +365,8 @@ def test_queue_fills_under_overload_and_reports_late_items() -> None:
     rate, waiting = (
         world.metrics.get(GetMetric(api="external", namespace="shop", metric=name)) for name in ("rate", "waiting")
     )
-    assert rate.items[0].value == Quantity("3")  # type: ignore[union-attr]  # a list
-    assert waiting.items[0].value.milli_value() > 100_000  # type: ignore[union-attr]  # a list
+    assert rate.items[0].value == Quantity("3")
+    assert waiting.items[0].value.milli_value() > 100_000
     assert 0 < queue.late < queue.arrived
     missing = world.metrics.get(GetMetric(api="external", namespace="shop", metric="none"))
     assert isinstance(missing, ApiError)

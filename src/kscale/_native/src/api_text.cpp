@@ -18,7 +18,7 @@ bool two(std::string_view text, std::size_t at, int& out) noexcept {
 
 constexpr std::size_t kMostOfName = 63;
 
-// Letters and digits, inside of it also `-`, `_` and `.`; no keyword of selectors.
+// Whether a text has only letters and digits, and between them also `-`, `_` and `.`, and is no keyword of selectors.
 bool is_name(std::string_view text) noexcept {
   if (text.empty() || text.size() > kMostOfName || !is_alphanumeric(text.front()) || !is_alphanumeric(text.back()))
     return false;
@@ -27,7 +27,8 @@ bool is_name(std::string_view text) noexcept {
   return text != "in" && text != "notin";
 }
 
-// The text of the time in whose name a `T` is at `at`; no data where there is none. `at` moves on, behind the text.
+// Returns the text of the time whose field name has its `T` at `at`; an empty view without data if there is no such
+// field. Moves `at` behind the text.
 std::string_view time_at(std::string_view text, std::size_t& at) noexcept {
   constexpr std::string_view kTime = "Time", kStamp = "stamp";
   const std::string_view before = text.substr(0, at);
@@ -82,10 +83,10 @@ bool moment(std::string_view text, std::int64_t& out) noexcept {
     std::int64_t unit = 100'000'000;
     for (std::size_t at = 20; at + 1 < text.size(); ++at, unit /= 10) {
       if (!is_digit(text[at])) return false;
-      nanoseconds += unit * (text[at] - '0');  // what is finer is cut
+      nanoseconds += unit * (text[at] - '0');  // finer fractions are cut off
     }
   }
-  // Days since 1970, of years that begin in March.
+  // Days since 1970. Years begin in March here, so that the leap day is the last day.
   const std::int64_t y = year - (month <= 2), era = y / 400, of_era = y - era * 400;
   const std::int64_t of_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
   const std::int64_t days = era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;

@@ -11,9 +11,9 @@
 namespace kscale {
 namespace {
 
-constexpr std::size_t kBytesAhead = 8192;  // bytes: about one pod
+constexpr std::size_t kBytesAhead = 8192;  // prefetch distance: about the text of one pod
 
-// How many bytes are the same, at most `most`. What follows some way behind `b` is on its way into the cache meanwhile.
+// Returns the length of the common prefix of `a` and `b`, at most `most`. Prefetches the bytes that follow `b`.
 std::size_t common(const char* a, const char* b, std::size_t most) {
   std::size_t at = 0;
 #if defined(__SSE2__)
@@ -41,6 +41,7 @@ std::size_t common(const char* a, const char* b, std::size_t most) {
   return at;
 }
 
+// Whether `in` is at a string of plain ASCII without escapes. If so, `in` moves behind the string.
 bool is_plain(JsonReader& in) {
   std::string_view found;
   bool escaped;
@@ -49,19 +50,21 @@ bool is_plain(JsonReader& in) {
   return in.string(found, escaped) && !escaped && is_ascii(found);
 }
 
-// Another text that may stand for a free part, which `in` is then behind.
+// Whether `in` is at a text that may replace a free part. If so, `in` moves behind the text.
 bool is_another(const FreePart& part, JsonReader& in) {
   if (part.rule >= 0) return in.skip();
   return part.noted ? is_plain(in) : *in.p != '{' && *in.p != '[' && in.scalar();
 }
 
-// What tells apart the texts that differ from a pattern from the same place on: their next bytes.
+// Returns the cache key of a text that differs from a pattern at position `at`: a hash of the position and of its next
+// 24 bytes.
 std::uint64_t key_of(std::int32_t pattern, std::int32_t at, const char* other, const char* end) {
   const std::string_view next(other, std::min<std::size_t>(24, static_cast<std::size_t>(end - other)));
   const std::uint64_t place = static_cast<std::uint64_t>(pattern) << 32 | static_cast<std::uint32_t>(at);
   return TextHash{}(next) + place * 0x9e3779b97f4a7c15u;
 }
 
+// Returns the memory that a pattern takes, in bytes.
 std::size_t room_of(const Pattern& pattern) {
   std::size_t room = sizeof pattern + pattern.text.size() + pattern.kept.size() +
                      pattern.free.size() * sizeof(FreePart) + pattern.notes.size() * sizeof(PatternNote);
@@ -97,7 +100,7 @@ std::uint64_t KnownNumbers::hash_of(const Key& key) {
 std::int32_t KnownNumbers::find(const Key& key) const {
   const Entry* found = entries_.at(hash_of(key));
   if (found == nullptr) return -1;
-  std::uint64_t other = 0;  // no call: the keys are short
+  std::uint64_t other = 0;  // compared inline: keys are too short for a call of memcmp
   for (std::size_t i = 0; i < key.size(); ++i) other |= found->key[i] ^ key[i];
   return other == 0 ? found->number : -1;
 }
@@ -141,7 +144,7 @@ const Pattern* PatternTree::follow(JsonReader& in, const KnownParts& known, Trac
   const char* p = start;
   const Pattern* pattern = &patterns_[static_cast<std::size_t>(first)];
   std::size_t t = 0;
-  // Where the text at `t` is from now on, seen from the next free part on.
+  // Records the offset between the value and the pattern's text, which holds from the next free part on.
   const auto shift = [&] {
     const auto by = static_cast<std::int32_t>(p - start) - static_cast<std::int32_t>(t);
     const Stretch& last = trace.stretches.back();
@@ -198,7 +201,7 @@ const Pattern* PatternTree::follow(JsonReader& in, const KnownParts& known, Trac
 std::size_t PatternTree::add(Pattern pattern, const Trace& trace) {
   if (!patterns_.empty()) {
     if (trace.pattern < 0) return 0;
-    // Up to the branch the two must have the same free parts: what others were found to have there holds for both.
+    // Up to the branch both patterns must have the same free parts, because traces of one are used for the other.
     const Pattern& before = patterns_[static_cast<std::size_t>(trace.pattern)];
     if (static_cast<std::size_t>(trace.value_at) >= pattern.text.size() || pattern.free.size() < trace.next) return 0;
     if (pattern.free.size() > trace.next && pattern.free[trace.next].begin < trace.value_at) return 0;

@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kMostBrackets = 100;
 constexpr std::size_t kLongestWhole = 18, kLongestNumber = 15;
 
-// A quantity in thousandths; false if it is written in an unusual way or does not fit.
+// Parses a quantity into thousandths. Returns false if it has an unusual form or does not fit.
 bool plain_amount(std::string_view text, std::int64_t& out) {
   const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
   if (digits == 0 || digits > kLongestWhole || (text[0] == '0' && digits > 1)) return false;
@@ -41,7 +41,7 @@ struct Amount {
 
 }  // namespace
 
-// Every function is false for a value that is not plain, and for a syntax error.
+// Reads a text by the rules. Each function returns false for a value that is not plain, and for a syntax error.
 struct PlainObjects::Reading {
   const std::vector<PlainRule>& rules;
   JsonReader in;
@@ -106,7 +106,7 @@ struct PlainObjects::Reading {
     return in.eat('}');
   }
 
-  // An object's members by their rules; those without one by rule `inner`, or any if that is negative.
+  // Reads an object. Members without a rule must follow rule `inner`; if that is negative, they may have any value.
   bool object(const PlainRule& rule) {
     if (!in.eat('{')) return false;
     std::uint64_t seen = 0;

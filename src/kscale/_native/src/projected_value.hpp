@@ -1,4 +1,4 @@
-// One value reduced by the rules: read, or compared with one that was read before.
+// Reduces one value by the rules: parses it, or compares it with a pattern of an earlier value.
 #pragma once
 
 #include <algorithm>
@@ -18,11 +18,11 @@
 
 namespace kscale {
 
-// What is nested more deeply than this has to be read otherwise: who decodes an object refuses one that is too deep.
+// Values that are nested more deeply are odd: the slow reader refuses objects that are nested too deeply.
 constexpr std::size_t kDeepest = 200;
 constexpr std::size_t kAllLevels = std::size_t{1} << 20;
 
-// The text of a member of the object that begins at `in`; false if there is none, or not exactly one.
+// Finds the text of a member of the object at `in`. Returns false unless there is exactly one such member.
 inline bool member(JsonReader in, std::string_view name, std::string_view& text) {
   if (!in.eat('{') || in.peek('}')) return false;
   bool found = false;
@@ -42,7 +42,8 @@ inline bool member(JsonReader in, std::string_view name, std::string_view& text)
   }
 }
 
-// Reads text that is written like `compact`, but with any space outside of strings. `quoted`: it begins in a string.
+// Skips a text that equals `compact` apart from space outside of strings. `quoted`: the text begins inside of a string.
+// Returns false for any other text.
 inline bool eat_text(JsonReader& in, std::string_view compact, bool quoted) {
   for (const char c : compact) {
     if (!quoted) in.space();
@@ -53,7 +54,7 @@ inline bool eat_text(JsonReader& in, std::string_view compact, bool quoted) {
   return true;
 }
 
-// Whether a text is a name of ASCII letters, digits, dots and dashes between these two.
+// Whether a text is `before`, a name of ASCII letters, digits, dots and dashes, and `after`.
 inline bool is_name_between(std::string_view text, std::string_view before, std::string_view after) {
   const auto is_plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || (c >= 'A' && c <= 'Z');
@@ -92,18 +93,18 @@ struct ProjectedValue {
   std::int32_t* facets;
   std::int64_t* at;
   std::int64_t* length;
-  bool numbered;                // whether texts are, too
-  Pattern* learnt = nullptr;    // of the value that is read; `base` is where that begins
-  const char* key = nullptr;    // the one before the value that is read now; null: there is none
+  bool numbered;                // whether texts are numbered; otherwise only strings are captured
+  Pattern* learnt = nullptr;    // the pattern that is built from the value at `base`; null: none
+  const char* key = nullptr;    // the key of the current value; null for an element of an array
   bool odd = false;
 
-  // Whether a value by a rule may become part of the text; others leave it as it is.
+  // Whether a value by this rule may become part of the projected text.
   static bool may_count(const ProjectionRule& rule) {
     return rule.kind != ProjectionRule::kCapture && rule.kind != ProjectionRule::kFacet &&
            rule.kind != ProjectionRule::kSpan;
   }
 
-  // A value that is not kept.
+  // Skips a value that is not kept. Returns false for a syntax error, as all functions here that read.
   bool skip() {
     std::size_t deepest = 0;
     if (learnt == nullptr) {
@@ -117,16 +118,17 @@ struct ProjectedValue {
     return true;
   }
 
-  // Whether a key comes twice in what begins there and was read up to here.
+  // Whether a key is repeated in the text from `start` to the current position, down to `levels` levels.
   bool repeats(const char* start, std::size_t levels) const {
     return repeats_a_key(start, static_cast<std::size_t>(in.p - start), levels);
   }
 
+  // Adds a free part to the pattern.
   void note(const char* from, const char* to, bool noted) {
     learnt->free.push_back({static_cast<std::int32_t>(from - base), static_cast<std::int32_t>(to - base), noted});
   }
 
-  // A value that was read decides what becomes of others: nothing in it is free.
+  // Removes the free parts inside of a value from the pattern, because the value decides how others are read.
   void keep(std::string_view value) {
     if (learnt == nullptr) return;
     const auto from = static_cast<std::int32_t>(value.data() - base);
@@ -134,7 +136,8 @@ struct ProjectedValue {
     std::erase_if(learnt->free, [from, to](const FreePart& each) { return each.begin >= from && each.end <= to; });
   }
 
-  // A facet was read: another may stand there, which is read, too. Not of what notes something, or comes twice.
+  // Adds a facet that was read as a free part with a rule of its own. The value becomes odd if the facet captured a
+  // string or occurs twice.
   void free_part(const ProjectionRule& rule, const char* start, std::size_t notes) {
     const auto number = static_cast<std::int32_t>(&rule - rules.data());
     const auto again = [number](const FreePart& each) { return each.rule == number; };
@@ -144,18 +147,19 @@ struct ProjectedValue {
     learnt->free.back().rule = number;
   }
 
+  // Returns the number of captured strings.
   std::size_t noted() const {
     return static_cast<std::size_t>(std::count_if(length, length + slots, [](std::int64_t each) { return each >= 0; }));
   }
 
-  // What a rule with patterns makes of a value: without an inner rule it is not kept.
+  // Reads a value by the inner rule of a rule with patterns. A rule without an inner rule skips the value.
   bool inside(const ProjectionRule& rule, bool& present) {
     if (rule.kind == ProjectionRule::kAlike) return value(rule.inner, present);
     present = false;
     return skip();
   }
 
-  // A facet that is not the one of the pattern, and what it is stored under.
+  // A facet whose text differs from the pattern's, and its key in the cache of known parts.
   struct OtherFacet {
     std::int32_t rule;
     std::string_view text;
@@ -163,12 +167,12 @@ struct ProjectedValue {
     std::uint64_t key;
   };
 
-  // Whether nothing was noted yet that is noted of a value which follows this pattern.
+  // Whether none of the strings that this pattern captures was captured before.
   bool may_take(const Pattern& pattern) const {
     return std::ranges::all_of(pattern.notes, [this](const PatternNote& each) { return length[each.slot] < 0; });
   }
 
-  // Notes what there is to note of the value at `in`, which followed a pattern up to `behind`, and numbers its facets.
+  // Captures the strings of the value from `in` to `behind`, which matches the pattern, and numbers its facets.
   bool take(const Pattern& pattern, const JsonReader& behind) {
     const char* start = in.p;
     PatternTree::Places of_notes(patterns.trace()), of_facets(patterns.trace());
@@ -177,7 +181,7 @@ struct ProjectedValue {
       at[each.slot] = (start - base) + begin;
       length[each.slot] = of_notes.place(each.end) - begin;
     }
-    std::vector<OtherFacet> others;  // what they are made of may follow patterns, too
+    std::vector<OtherFacet> others;  // read after the loop, because reading them may overwrite the trace
     for (const PatternFacet& each : pattern.facets) {
       const PatternTree::OtherPart* const other = patterns.trace().other(each.part);
       std::int32_t* const number = facets + rules[static_cast<std::size_t>(each.rule)].slot;
@@ -206,7 +210,7 @@ struct ProjectedValue {
     return true;
   }
 
-  // The number of what a facet of a pattern is reduced to.
+  // Returns the number of the reduced text of a pattern's facet.
   std::int32_t number_of(const Pattern& pattern, const PatternFacet& facet) {
     const KnownNumbers::Key key{pattern.serial, 0, static_cast<std::uint64_t>(facet.rule) + 1};  // unlike those of items
     std::int32_t number = known.find(key);
@@ -217,7 +221,7 @@ struct ProjectedValue {
     return number;
   }
 
-  // A value by a rule with patterns: compared with those, or else read, and maybe learnt.
+  // Reads a value by a rule with patterns: compares it with the patterns, or parses it and may add a pattern.
   bool alike(const ProjectionRule& rule, bool& present) {
     const char* start = in.p;
     if (learnt != nullptr || (*start != '{' && *start != '[')) return inside(rule, present);
@@ -236,6 +240,7 @@ struct ProjectedValue {
     return true;
   }
 
+  // Adds the pattern of a value, unless the value is odd.
   void learn(const ProjectionRule& rule, const char* start, std::size_t size, const PatternTree::Trace& trace) {
     Pattern made;
     made.text.assign(start, size);
@@ -248,8 +253,8 @@ struct ProjectedValue {
     if (!own.inside(rule, made.present) || own.odd) return;
     for (std::size_t slot = 0; slot < slots; ++slot) {
       if (lengths[slot] < 0) continue;
-      // What is noted begins in or before a scalar and ends in or behind one: one byte further none ends that it holds
-      // in part.
+      // A captured part begins in or before a scalar and ends in or behind one. One byte further, no scalar ends that
+      // is only partly captured.
       const auto from = static_cast<std::int32_t>(begins[slot]);
       const auto to = static_cast<std::int32_t>(begins[slot] + lengths[slot]);
       PatternNote each{static_cast<std::int32_t>(slot), made.place(from), made.place(to + 1)};
@@ -258,7 +263,7 @@ struct ProjectedValue {
     }
     for (PatternFacet& each : made.facets) {
       const auto part = std::ranges::find(made.free, each.rule, &FreePart::rule);
-      if (part == made.free.end()) return;  // it stands in what decides about others
+      if (part == made.free.end()) return;  // removed by `keep`: it is inside of a value that decides about others
       each.part = static_cast<std::int32_t>(part - made.free.begin());
       each.begin = made.place(part->begin);
     }
@@ -270,7 +275,7 @@ struct ProjectedValue {
 
   TextTable& table(std::int32_t facet) { return tables[static_cast<std::size_t>(facet)]; }
 
-  // Reads one value and appends what is kept of it. `present`: whether it counts.
+  // Reads one value by a rule and appends its reduced text to `text`. `present`: set to whether the value counts.
   bool value(std::int32_t number, bool& present) {
     const ProjectionRule& rule = rules[static_cast<std::size_t>(number)];
     in.space();
@@ -318,7 +323,7 @@ struct ProjectedValue {
         present = false;
         std::string_view chosen;
         if (!member(in, rule.text, chosen)) {
-          odd = true;  // or damaged, which is found now
+          odd = true;  // or malformed: then `skip` fails
           return in.skip();
         }
         for (const ProjectionRule::Key& each : rule.keys) {
@@ -326,7 +331,7 @@ struct ProjectedValue {
           const ProjectionRule& own = rules[static_cast<std::size_t>(each.rule)];
           if (!object(own, present)) return false;
           keep(chosen);
-          for (std::size_t k = 0; k < own.keys.size(); ++k) {  // what the rule needs to note must be there
+          for (std::size_t k = 0; k < own.keys.size(); ++k) {  // the strings that the rule needs must be there
             const ProjectionRule& needed = rules[static_cast<std::size_t>(own.keys[k].rule)];
             if ((own.need >> k & 1) && needed.kind == ProjectionRule::kCapture && length[needed.slot] < 0) odd = true;
           }

@@ -1,5 +1,5 @@
-// What a watch brings: an event a line. A text of JSON holds no line end, so that lines are found without reading them,
-// and each thread gets whole ones.
+// Watch events, one per line. An event contains no line end, so lines are found without parsing, and each thread gets
+// complete lines.
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -134,7 +134,8 @@ std::size_t Projector::lines(const char* data, std::size_t size, ItemKind kind, 
     part.lines = {};
   }
   if (is_blank(last, end)) return size;
-  // A piece of a line, or a whole one before its line end came: no part of an object is an object.
+  // The rest is a part of a line, or a complete line whose line end has not arrived. It is complete if it can be read,
+  // because no part of an object is an object.
   ScannedLines more;
   Projector own = empty();
   own.some_lines(data, last, end, kind, more);

@@ -1,6 +1,7 @@
-// One list on several threads, while the caller works on what was read already. Where an item begins in the middle of a text cannot be known without reading what is in
-// front of it; it can be guessed. Each thread begins at a guess, and what it read counts only if the thread before it
-// came to exactly that place as the beginning of an item: so a wrong guess costs time and changes nothing.
+// One list on several threads, while the caller works on what was read already. Where an item begins in the middle of a
+// text cannot be known without reading what is in front of it; it can be guessed. Each thread begins at a guess, and
+// what it read counts only if the thread before it came to exactly that place as the beginning of an item: so a wrong
+// guess costs time and changes nothing.
 #include <algorithm>
 #include <exception>
 #include <limits>
@@ -14,12 +15,12 @@
 namespace kscale {
 namespace {
 
-// How items follow each other: from the end of one to the first key of the next, and that one's second key.
+// The text between two items: from the end of one item to the first key of the next, and the second key of the next.
 struct Seam {
   std::string_view lead, second;
   std::ptrdiff_t brace = 0;  // where in `lead` the next item begins
 
-  // False if the first items are no objects, or there is only one.
+  // Learns the text from the first two items. Returns false if they are no objects, or there is only one.
   bool learn(JsonReader in) {
     std::string_view text;
     bool escaped;
@@ -45,7 +46,7 @@ struct Seam {
            std::string_view(in.p, static_cast<std::size_t>(in.end - in.p)).starts_with(second);
   }
 
-  // Where the first item behind `from` seems to begin; null if nowhere before `to`.
+  // Guesses where the first item behind `from` begins; null if no item seems to begin before `to`.
   const char* guess(const char* from, const char* to, const char* end) const {
     const std::string_view text(from, static_cast<std::size_t>(to - from));
     for (std::size_t at = text.find(lead); at != text.npos; at = text.find(lead, at + 1)) {

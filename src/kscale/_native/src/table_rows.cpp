@@ -43,7 +43,7 @@ void release_texts(const StoredTexts& texts, const std::int64_t* rows, std::size
   for (std::size_t i = 0; i < n; ++i) {
     const std::int64_t row = rows[i], buffer = texts.source[row];
     const std::int64_t used = texts.size[row] != 0 ? texts.size[row] : texts.uid_size[row];
-    if (buffer < 0 || used == 0) continue;  // the buffer of a row that uses none of it may be another one by now
+    if (buffer < 0 || used == 0) continue;  // a row without bytes may refer to a buffer that was reused
     live[buffer] -= used;
     if (live[buffer] == 0 || 2 * live[buffer] < whole[buffer]) few.push_back(buffer);
   }

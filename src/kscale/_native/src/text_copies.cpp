@@ -8,7 +8,7 @@ namespace {
 
 bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
-// A member [begin, end) of an object and the comma behind it, or else the one before it.
+// Extends the member [begin, end) of an object by the comma after it or, if there is none, by the comma before it.
 void with_comma(const char* first, const char* last, const char*& begin, const char*& end) {
   const char* p = end;
   while (p < last && is_space(*p)) ++p;

@@ -503,7 +503,8 @@ def _reconcile_workload(
 ) -> StepsOf[BufferControllerAction, tuple[PodTemplate | None, int | None, str]]:
     """Create or update the managed template from the buffer's workload.
 
-    Returns (managed template, replicas of the workload, ""), or (None, replicas or None, error message).
+    ``dry_run``: as in :func:`resolve_fake_pod`. Returns (managed template, replicas of the workload, ""), or (None,
+    replicas or None, error message).
     """
     spec, scale, problem = yield from resolve_workload(p, buffer, dry_run=dry_run)
     if spec is None:

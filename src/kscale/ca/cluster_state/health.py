@@ -384,7 +384,10 @@ def _build_group_scale_up(
     probed: str | None,
     has_template: bool,
 ) -> GroupScaleUp:
-    """Build the scale-up status of a group. ``probed``: formatted probe time."""
+    """Build the scale-up status of a group.
+
+    ``probed``: formatted probe time. ``has_template``: see :func:`get_backoff_status`.
+    """
     backoff = get_backoff_status(state, group.id, now, has_template=has_template)
     info = BackoffInfo()
     if is_scaling_up(state, group.id):

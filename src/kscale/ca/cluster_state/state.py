@@ -702,7 +702,8 @@ def _get_group_startup_time(group: NodeGroup, defaults: NodeGroupAutoscalingOpti
 def _get_readiness_lists(node: Node, deleted: bool, suspended: bool, young_since: int) -> tuple[str, ...]:
     """Return the names of the lists of :class:`GroupReadiness` to which a node belongs that is not ready and active.
 
-    ``registered`` is left out. ``deleted``: its instance is gone. A node created after ``young_since`` is starting.
+    ``registered`` is left out. ``deleted``: its instance no longer exists; ``suspended``: its instance is suspended. A
+    node created after ``young_since`` is starting.
     Raises InputError if the creation time cannot be read.
     """
     if deleted:

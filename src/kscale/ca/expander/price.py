@@ -257,7 +257,7 @@ def filter_by_price(options: Sequence[Option], inputs: ExpanderInput) -> FilterR
     start, end = inputs.hour
 
     def per_hour(pod: Pod) -> float:
-        return inputs.prices.pod_price(pod, start, end)  # type: ignore[union-attr]  # asserted above
+        return inputs.prices.pod_price(pod, start, end)  # type: ignore[union-attr]  # the assertion above excludes None
 
     preferred = get_preferred_node(inputs.cluster_node_count)
     try:
@@ -387,14 +387,14 @@ class _CloudPrices(msgspec.Struct, frozen=True, kw_only=True):
     pods: dict[str, float | ApiError]
     stabilization: float | ApiError
 
-    def node_price(self, node: Node, start: Moment, end: Moment) -> float:  # noqa: ARG002  # as every model has them
+    def node_price(self, node: Node, start: Moment, end: Moment) -> float:  # noqa: ARG002  # each price model has these parameters
         """Return the provider's price of the node; the period is ignored.
 
         Raises AutoscalerError if the provider has no price.
         """
         return _get_price_or_raise(self.nodes[id(node)])
 
-    def pod_price(self, pod: Pod, start: Moment, end: Moment) -> float:  # noqa: ARG002  # the same
+    def pod_price(self, pod: Pod, start: Moment, end: Moment) -> float:  # noqa: ARG002  # as above
         """Return the provider's price of the pod; the period is ignored.
 
         Raises AutoscalerError if the provider has no price.

@@ -319,7 +319,7 @@ def plan_legacy_scale_down(context: ScaleDownContext) -> ScaleDownPlan:
 def reject_unsupported_inputs(
     inputs: ScaleDownInputs, options: AutoscalingOptions, *, exhaustive: bool = False
 ) -> None:
-    """Raise InputError for inputs and options that release 1.3 did not have."""
+    """Raise InputError for inputs and options that release 1.3 did not have; ``exhaustive`` is one of them."""
     unsupported = {
         "exhaustive": exhaustive,
         "recent_evictions": bool(inputs.recent_evictions),
@@ -379,7 +379,10 @@ class _LegacyScaleDown:
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     def run(self) -> ScaleDownPlan:
-        """Decide which nodes are unneeded and which of them to delete."""
+        """Decide which nodes are unneeded and which of them to delete.
+
+        No node is chosen if scale-down is disabled or in cooldown, or while an earlier deletion is in progress.
+        """
         inputs = self.context.inputs
         self.usage.clean_up(self.now - duration(self.options.scale_down_unneeded_time))
         candidates = prefilter_nodes([node.metadata.name for node in self.nodes], self.groups)

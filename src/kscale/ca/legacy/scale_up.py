@@ -220,6 +220,8 @@ def build_legacy_templates(
 
     1. its first ready and schedulable node, however young the node is; 2. the cached example, however old it is; 3. the
     group's own description with every DaemonSet pod that fits, resources included; 4. any node of the group.
+
+    Groups with none of these have no template. Nodes whose group cannot be determined are no examples.
     """
     templates: dict[str, NodeTemplate] = {}
     examples = {name: template for name, template in cache.items() if name in groups}

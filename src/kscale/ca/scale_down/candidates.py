@@ -53,11 +53,11 @@ __all__ = [
 class AtomicFilterResult(msgspec.Struct, kw_only=True):
     """Result of :func:`filter_atomic_groups`.
 
-    ``kept``: names of the remaining candidates, nodes of atomic groups last. ``unremovable``: why each other candidate
-    cannot be removed, by node name.
+    ``remaining``: names of the candidates that remain, nodes of atomic groups last. ``unremovable``: why each other
+    candidate cannot be removed, by node name.
     """
 
-    kept: list[str]
+    remaining: list[str]
     unremovable: dict[str, str]
 
 
@@ -87,7 +87,7 @@ def filter_atomic_groups(
     Candidates without a group, or whose group or options are unknown, are removed as well. Those that are kept stay in
     order, except that those of atomic groups follow at the end, group by group.
     """
-    result = AtomicFilterResult(kept=[], unremovable={})
+    result = AtomicFilterResult(remaining=[], unremovable={})
     atomic: dict[str, list[str]] = {}
     for name in candidates:
         try:
@@ -101,12 +101,12 @@ def filter_atomic_groups(
         elif own.zero_or_max_node_scaling:
             atomic.setdefault(group.id, []).append(name)
         else:
-            result.kept.append(name)
+            result.remaining.append(name)
     nodes = list(snapshot_nodes) if atomic else []
     for group_id, names in atomic.items():
         reason = _find_refusal_reason(groups[group_id], len(names), nodes)
         if reason is None:
-            result.kept += names
+            result.remaining += names
         else:
             result.unremovable.update(dict.fromkeys(names, reason))
     return result

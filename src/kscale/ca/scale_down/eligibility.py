@@ -161,7 +161,10 @@ class EligibilityChecker:
         return verdict
 
     def _judge(self, n: int, recently_unremovable: bool) -> Eligibility:
-        """Return the eligibility of node ``n`` (position), by its own state and utilization."""
+        """Return the eligibility of node ``n`` (position), by its own state and utilization.
+
+        ``recently_unremovable``: as in :func:`check_eligibility`.
+        """
         planner_input, columns, node = self._context, self._columns, self._context.nodes[n]
         name = node.metadata.name
         slices = self._slices.get(name, ())

@@ -58,7 +58,7 @@ class _LazyPodNames(Sequence[str]):
     def __len__(self) -> int:
         return len(self._rows) + len(self._more)
 
-    def __getitem__(self, i: int) -> str:  # type: ignore[override]  # by number only
+    def __getitem__(self, i: int) -> str:  # type: ignore[override]  # slices are not supported
         known = len(self._rows)
         return self._keys[self._rows[i]] if i < known else self._more[i - known].key
 

@@ -97,7 +97,7 @@ def choose_nodes_to_delete(
     by_name = {item.name: item for item in ordered}
     retained = filter_atomic_groups(list(by_name), groups=groups, options=options, snapshot_nodes=snapshot_nodes)
     result = NodesToDelete(unremovable={**removable.unremovable, **retained.unremovable})
-    for name in retained.kept:
+    for name in retained.remaining:
         item = by_name[name]
         if item.on_completion:
             result.unremovable[name] = unremovable_reasons.BLOCKED_BY_ON_COMPLETION_POD

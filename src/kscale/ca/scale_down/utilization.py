@@ -202,6 +202,7 @@ def sum_usage(
 ) -> Usage:
     """Sum the pods' requests of the given resources, in thousandths, separately for skipped pods.
 
+    Pods of DaemonSets and mirror pods are skipped if the argument for their kind is set.
     Pods that exceeded their grace period by 30 seconds do not count, unless they are skipped. ``requests_of`` returns
     the requests of a pod.
     """
@@ -358,7 +359,7 @@ class UsageColumns:
     ) -> Usage | None:
         """Return the requests of the pods of node ``node`` (position); None if their sums would be inexact.
 
-        ``resources``: names of resources; skipped pods are counted separately.
+        ``resources``: names of resources; skipped pods (of DaemonSets, mirror pods) are counted separately.
         """
         if not self.exact[node]:
             return None
@@ -372,7 +373,10 @@ class UsageColumns:
         return Usage(used=used, skipped=skipped)
 
     def _columns(self, name: str, skip_daemon_set_pods: bool, skip_mirror_pods: bool) -> tuple[list[int], list[int]]:
-        """Return (used amounts, skipped amounts) of the resource ``name``, in thousandths; one entry per node each."""
+        """Return (used amounts, skipped amounts) of the resource ``name``, in thousandths; one entry per node each.
+
+        Pods of DaemonSets and mirror pods are counted as used, or as skipped if the argument for their kind is set.
+        """
         used, skipped = np.zeros((2, len(self.exact)), dtype=np.int64)
         for sort in self._sorts:
             aside = (skip_daemon_set_pods and sort & _DAEMON_SET_FLAG) or (skip_mirror_pods and sort & _MIRROR_FLAG)

@@ -206,7 +206,7 @@ class PodGroups(Sequence[PodGroup]):
         self._said = {new if name == old else name: verdicts for name, verdicts in self._said.items()}
 
     def erase(self, group: str) -> None:
-        """Remove the result of a node group."""
+        """Remove the result of a node group, if there is one."""
         self._said.pop(group, None)
 
     def give_up(self, reason: str) -> None:
@@ -238,7 +238,7 @@ class PodGroups(Sequence[PodGroup]):
     def __iter__(self) -> Iterator[PodGroup]:
         return map(self.__getitem__, range(self.size))
 
-    def __getitem__(self, number: int) -> PodGroup:  # type: ignore[override]  # by number only
+    def __getitem__(self, number: int) -> PodGroup:  # type: ignore[override]  # slices are not supported
         if not -self.size <= number < self.size:
             raise IndexError(number)
         number %= self.size
@@ -333,7 +333,7 @@ class CachedRecords(Sequence[PodRecord]):
     def __len__(self) -> int:
         return len(self._records)
 
-    def __getitem__(self, i: int) -> PodRecord:  # type: ignore[override]  # by number only
+    def __getitem__(self, i: int) -> PodRecord:  # type: ignore[override]  # slices are not supported
         record = self._cache.get(i)
         if record is None:
             record = self._cache[i] = self._records[i]
@@ -369,7 +369,7 @@ class EstimatedPodRuns(PodRuns):
     def __iter__(self) -> Iterator[PodRun]:
         return iter(self._runs)
 
-    def __getitem__(self, i: int) -> PodRun:  # type: ignore[override]  # by number only
+    def __getitem__(self, i: int) -> PodRun:  # type: ignore[override]  # slices are not supported
         return self._runs[i]
 
     @property

@@ -381,6 +381,7 @@ class NodeClaim:
     def plan(self, names: Sequence[str]) -> PlannedClaim:
         """Return the node to launch: its pods, suitable types, and offerings in the order in which Karpenter launches.
 
+        The offerings are those of one capacity type, the first in Karpenter's order of preference that is available.
         ``names``: the names of all pods of the scheduling round.
         """
         template, undefined = self.template, self.template.undefined

@@ -117,6 +117,7 @@ def _check_with(
 ) -> CheckedPlacement | None:
     """Check a plan like :func:`check`, with the node templates of the offers at the indices ``templates``.
 
+    ``existing``: pods may be placed on existing nodes, too.
     Returns None if a pod needs a new node and ``complete`` is False: then an offer without a template here may take it.
     """
     place_of = {offer: i for i, offer in enumerate(templates)}

@@ -349,7 +349,7 @@ def _spread(classes: Sequence[PodClass], counts: Sequence[int], ctx: Context, ap
         return [Rule(dict.fromkeys(carriers, 1), 1, strict=True)]
     rules = []
     for row, (skew, _) in rows.items():
-        members = [c for c in carriers if row.counts(classes[c])]  # type: ignore[attr-defined]  # a SpreadRow
+        members = [c for c in carriers if row.counts(classes[c])]  # type: ignore[attr-defined]  # each row here is a SpreadRow
         if members:
             rules.append(Rule(dict.fromkeys(members, 1), skew, strict=True))
     return rules

@@ -84,7 +84,10 @@ def volume_bound(kinds: BinKinds) -> Proof:
 def fill(
     packing: Packing, prices: NDArray[np.float64], effort: Effort, weights: NDArray[np.float64] | None = None
 ) -> None:
-    """Put the remaining items into bins: repeatedly the filling worth most for its cost, as often as possible.
+    """Put the remaining items into bins: repeatedly the filling worth most for its cost.
+
+    A filling is used as often as possible, or once at a time if rows limit the bins. A cheaper kind that holds the
+    filling replaces its kind.
 
     ``prices``: worth of an item of each class. ``weights`` float64[T] replaces the cost of each kind, for example by
     the share of a limit that a bin takes. The bins are added to ``packing``; items for which no bin is allowed remain.

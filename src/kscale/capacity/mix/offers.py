@@ -115,7 +115,7 @@ def offers_of(groups: Iterable[NodeGroup | Offer], *, anew: bool = False) -> lis
 
 
 def _offer(group: NodeGroup, problems: list[Problem], *, anew: bool) -> Offer | None:
-    """Build the offer of a node group.
+    """Build the offer of a node group. ``anew``: the group's existing nodes do not count against its maximum size.
 
     Returns None, and adds a problem to ``problems``, if the group has no template or price, or is invalid.
     """

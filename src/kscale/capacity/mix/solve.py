@@ -46,7 +46,7 @@ def find_undominated(kinds: BinKinds) -> NDArray[np.intp]:
     endless = kinds.available == UNLIMITED
     limit = np.minimum(kinds.most, kinds.count)
     weights = kinds.rows.T
-    kept = list[int]()
+    useful = list[int]()
     others = np.zeros(0, dtype=np.intp)  # those of them that can replace other kinds
 
     def replaceable(some: NDArray[np.intp], by: NDArray[np.intp]) -> NDArray[np.bool_]:
@@ -68,10 +68,10 @@ def find_undominated(kinds: BinKinds) -> NDArray[np.intp]:
             new = others[np.isin(others, batch)]  # the batch was not compared with these
             if not needed[s] and len(new) and replaceable(np.array([s]), new)[0]:
                 continue
-            kept.append(s)
+            useful.append(s)
             if endless[s]:
                 others = np.append(others, s)
-    result: NDArray[np.intp] = np.array(sorted(kept), dtype=np.intp)
+    result: NDArray[np.intp] = np.array(sorted(useful), dtype=np.intp)
     return result
 
 
@@ -300,7 +300,7 @@ def _without_dominated(cell: Cell, kinds: BinKinds) -> Cell:
 
 
 def _find_rare_kinds(kinds: BinKinds) -> NDArray[np.bool_]:
-    """Return bool[T]: whether the kind rarely pays, as a hint for the search."""
+    """Return bool[T]: whether the kind rarely pays, as a hint for the search. True for all but :func:`candidates`."""
     mask = np.ones(kinds.size, dtype=bool)
     mask[candidates(kinds)] = False
     return mask

@@ -261,7 +261,10 @@ def _rank_types(instance: Instance, waiting: NDArray[np.bool_]) -> list[tuple[fl
 
 
 def _has_hard_spread(instance: Instance) -> bool:
-    """Check whether pods must be spread over nodes, or by a label in which the offers differ."""
+    """Check whether pods must be spread over nodes, or by a label in which the offers differ.
+
+    Pods with a malformed constraint are not considered.
+    """
     keys = {HOSTNAME, *instance.cells.keys}
     for c in np.unique(instance.class_of).tolist():
         try:

@@ -90,7 +90,7 @@ def _scores(enabled: bool) -> ScoreOptions | None:
 
 
 def _find_workloads(cluster: Cluster, workloads: Sequence[KubeObject]) -> Iterator[KubeObject]:
-    """Yield the cluster's objects of the kinds of ``workloads``; of pods, only those with the same name."""
+    """Yield the cluster's objects of the kinds of ``workloads``; of pods, only those with a name in ``workloads``."""
     kinds = {item.kind for item in workloads}
     for kind in kinds - {"Pod"}:
         yield from cluster.all(kind)

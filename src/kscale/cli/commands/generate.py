@@ -105,7 +105,7 @@ def _file(to: str) -> Iterator[IO[bytes]]:
             return
         # No name and no time in the header: the same cluster is the same file.
         with gzip.GzipFile(filename="", mode="wb", fileobj=file, compresslevel=9, mtime=0) as packed:
-            yield packed  # type: ignore[misc]  # a GzipFile is a binary stream, but not an IO to typeshed
+            yield packed  # type: ignore[misc]  # typeshed does not declare GzipFile as a binary stream
 
 
 def write_examples(

@@ -143,7 +143,7 @@ def _yaml(documents: Sequence[Mapping[str, Any]]) -> str:
     import yaml
 
     class WithoutAliases(yaml.SafeDumper):
-        def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - yaml's signature
+        def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002  # yaml's signature
             return True
 
     text: str = yaml.dump_all(documents, Dumper=WithoutAliases, sort_keys=False)

@@ -66,7 +66,7 @@ def command(
     history: History,
     prometheus: UsageFlags,
     show: ShowAdvice,
-    settings: Settings,  # type: ignore[valid-type]  # made from the registry of strategies
+    settings: Settings,  # type: ignore[valid-type]  # a class that is built at run time
     namespace: Annotated[list[str] | None, typer.Option("-n", "--namespace")] = None,
     all_namespaces: Annotated[bool, typer.Option("-A", "--all-namespaces")] = False,
     kind: Annotated[list[str] | None, typer.Option("-r", "--kind")] = None,

@@ -325,7 +325,7 @@ def _counts(counts: dict[str, int]) -> str:
 
 
 def format_time(seconds: float) -> str:
-    """Format a duration in seconds, minutes or hours."""
+    """Format a duration in seconds (below two minutes), minutes (below two hours) or hours with one decimal."""
     if seconds < 120:
         return f"{seconds:,.0f} s"
     return f"{seconds / 60:,.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"

@@ -233,7 +233,8 @@ def _collect_rows(
 ) -> tuple[list[list[SweepRow] | None], bool]:
     """Return the rows of each scenario or dump, and whether Ctrl-C ended the run.
 
-    ``names``: (cluster, scenarios) of each. The rows are None if it was not decided; an InputError becomes a row.
+    ``names``: (cluster, scenarios) of each. The rows are None if it was not decided; after an InputError each of its
+    scenarios has a row with the error.
     Raises other errors of workers.
     """
     from kscale.capacity.whatif.running import SweepRow

@@ -347,7 +347,7 @@ def _decode_usual(text: bytes) -> list[HorizontalPodAutoscaler] | None:
 
 
 def _complete_decoded(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
-    """Fill in defaults, and remove annotations that only v1 objects have."""
+    """Return the HPA with defaults and without the annotations that only v1 objects have. ``hpa`` is not changed."""
     hpa = _apply_defaults(hpa)
     if hpa.metadata.annotations is None:
         return hpa

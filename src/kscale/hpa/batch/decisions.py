@@ -443,7 +443,8 @@ class ReconcileSummaries:
     ) -> list[tuple[str, int, str, str]]:
         """Return (type, status code, reason, message) of the conditions that a decision by metrics sets or removes.
 
-        ``statuses``, ``reasons``: codes of all types after the decision; ``metric``: name of the decisive metric.
+        ``statuses``, ``reasons``: codes of all types after the decision; ``metric``: name of the decisive metric;
+        ``rescales``: the decision changes the replicas to ``desired``.
         Cached, as most HPAs share a few results.
         """
         key = statuses, reasons, metric, rescales and desired

@@ -695,7 +695,10 @@ class BatchSelectors:
         return self._errors[1]
 
     def _find_ambiguous_selectors(self, selected: SelectedPods) -> NDArray[np.uint8]:
-        """Return each HPA's selector error; also an error if its selection shares a pod with another HPA's."""
+        """Return the code of each HPA's selector error (``_SELECTOR_...``; 0: none).
+
+        A selection that shares a pod with another HPA's is an error, too, except under legacy rules.
+        """
         error = self._error.copy()
         if self.legacy or not len(selected.rows):
             return error

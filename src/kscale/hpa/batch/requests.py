@@ -255,7 +255,7 @@ class MetricLists:
             usage = self._index.custom[key] = PodUsage.from_values(metric, items, self._get_pod_labels())
         return usage
 
-    def refusal(self, query: GetMetric) -> ApiError | None:  # noqa: ARG002  # lists refuse nothing
+    def refusal(self, query: GetMetric) -> ApiError | None:  # noqa: ARG002  # no query of a list is refused
         """Return None, as lists that were passed never fail.
 
         A subclass returns the error of a failed request of pod usage (``query``).

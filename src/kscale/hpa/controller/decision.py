@@ -492,7 +492,10 @@ def _explain_metric(
 
 
 def _is_tolerated(replicas: CalculatedReplicas, tolerances: Tolerances, *, per_pod: bool) -> bool:
-    """Check whether the metric proposes to keep the replicas because the ratio is within the tolerance."""
+    """Check whether the metric proposes to keep the replicas because the ratio is within the tolerance.
+
+    ``per_pod``: as in :func:`_explain_metric`.
+    """
     if "hold_first_pass" in replicas.path:
         return True
     if "hold_second_pass" in replicas.path:

@@ -425,7 +425,10 @@ class ReconcileMachine:
         return (yield from self.finish(pending))
 
     def settle(self, current: int, desired: int, *, rescaled: bool = False) -> Observation:
-        """Record the final replica count in the new status; return the observation of the desired-replicas gauge."""
+        """Record the final replica count in the new status; return the observation of the desired-replicas gauge.
+
+        ``rescaled``: the scale was written now.
+        """
         self.context.set_sizes(current, desired, self.statuses, rescaled=rescaled)
         self.desired = desired
         metadata = self.context.hpa.metadata

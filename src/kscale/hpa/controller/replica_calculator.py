@@ -378,7 +378,7 @@ def calculate_row(
 def get_error_text(code: int, bad_request: str, *, legacy: bool = False) -> str | None:
     """Return upstream's text of the kernel's error code, or None if the code is no error.
 
-    ``bad_request`` is the error of a pod without a request.
+    ``bad_request`` is the error of a pod without a request; ``legacy``: use the texts of the old controller.
     """
     return (
         bad_request if code == _MISSING_REQUEST_ERROR else (_LEGACY_ERROR_TEXTS if legacy else _ERROR_TEXTS).get(code)

@@ -171,9 +171,9 @@ class ReconcileContext:
     def set_sizes(
         self, current: int, desired: int, statuses: Sequence[MetricStatus], *, rescaled: bool = False
     ) -> None:
-        """Set current and desired replicas and the metric statuses of the new status.
+        """Set current and desired replicas and the metric statuses of the new status. The conditions stay.
 
-        ``rescaled``: also set the time of the last scaling.
+        ``rescaled``: also set the time of the last scaling to now; otherwise that time stays.
         """
         generation = self.hpa.metadata.generation or 0
         self.status = HorizontalPodAutoscalerStatus(

@@ -184,7 +184,10 @@ def get_data_key(data: Mapping[str, Any]) -> str:
 
 
 def describe_unlabelled_metrics(hpa: HorizontalPodAutoscaler, metrics: MetricLists) -> list[str]:
-    """Return texts on metrics of an HPA that are selected by labels, while their values have no labels."""
+    """Return texts on metrics of an HPA that are selected by labels, while their values have no labels.
+
+    Metrics with a malformed selector are left out: the HPA's decision reports them.
+    """
     out = []
     for spec in hpa.spec.metrics or ():
         source = spec.pods or spec.object or spec.external

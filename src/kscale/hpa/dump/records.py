@@ -317,7 +317,10 @@ _SelectorUsers = Mapping[tuple[str, str], Mapping[str, str]]
 
 
 def _find_selector_users(hpas: Iterable[HorizontalPodAutoscaler]) -> _SelectorUsers:
-    """Return by (namespace, metric): selector -> name of the first HPA that uses it for this external metric."""
+    """Return by (namespace, metric): selector -> name of the first HPA that uses it for this external metric.
+
+    Malformed selectors are left out: the HPA's decision reports them.
+    """
     users: dict[tuple[str, str], dict[str, str]] = {}
     for hpa in hpas:
         for spec in hpa.spec.metrics or ():

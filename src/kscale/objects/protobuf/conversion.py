@@ -116,19 +116,19 @@ def _decode_message(message_type: Message, parsed: Any, trace: _Trace) -> dict[s
     for field in trace.unknown_fields(parsed):
         trace.unknown[f"{'.'.join(trace.path)} field {field.field_number}".lstrip()] += 1
     data: dict[str, Any] = {}
-    for field, value in _readers(message_type):
+    for field, value in _build_readers(message_type):
         if field.member == OWN_MEMBERS:
             data |= value(getattr(parsed, INLINE), trace)
             continue
         trace.path.append(field.member)
-        read = _field(field, value, parsed, trace)
+        read = _get_field(field, value, parsed, trace)
         trace.path.pop()
         if read is not None:
             data[field.member] = read
     return data
 
 
-def _field(field: Field, value: _Value, parsed: Any, trace: _Trace) -> Any:
+def _get_field(field: Field, value: _Value, parsed: Any, trace: _Trace) -> Any:
     """Return the value of a field of the message ``parsed`` in JSON form; None if the JSON form omits the field."""
     raw = getattr(parsed, field.member)
     if field.form == LIST:
@@ -145,7 +145,7 @@ def _field(field: Field, value: _Value, parsed: Any, trace: _Trace) -> Any:
 
 
 @cache
-def _readers(message_type: Message) -> tuple[tuple[Field, _Value], ...]:
+def _build_readers(message_type: Message) -> tuple[tuple[Field, _Value], ...]:
     """Return each field of a message type, with the function that converts its values to their JSON form."""
     return tuple((field, _decode_value(field.type)) for field in message_type.fields)
 
@@ -270,7 +270,7 @@ def _encode_message(message_type: Message, data: Any, trace: _EncodingTrace) -> 
     ``data`` None: a message without members. Counts members that the message type does not have in ``trace``. Raises
     _BadValueError if a value cannot be encoded; ``trace.path`` is then its path.
     """
-    data = {} if data is None else _object(data)
+    data = {} if data is None else _check_object(data)
     for member in data.keys() - message_type.members:
         trace.unknown[".".join((*trace.path, str(member))).replace(".[", "[")] += 1
     return _encode_fields(message_type, data, trace)
@@ -283,7 +283,7 @@ def _encode_fields(message_type: Message, data: Mapping[str, Any], trace: _Encod
     _BadValueError, with the path in ``trace.path``, if a value cannot be encoded.
     """
     values: _Values = {}
-    for field, encode_value, absent in _encoders(message_type):
+    for field, encode_value, absent in _build_encoders(message_type):
         member, embedded = field.member, message(field.type) if field.member == OWN_MEMBERS else None
         if embedded is not None:
             values[INLINE] = _encode_fields(embedded, data, trace)
@@ -305,12 +305,12 @@ def _encode_fields(message_type: Message, data: Mapping[str, Any], trace: _Encod
 
 
 @cache
-def _encoders(message_type: Message) -> tuple[tuple[Field, _Encoder, Any], ...]:
-    """Return the result of :func:`_encoder` for each field of a message type."""
-    return tuple(map(_encoder, message_type.fields))
+def _build_encoders(message_type: Message) -> tuple[tuple[Field, _Encoder, Any], ...]:
+    """Return the result of :func:`_build_encoder` for each field of a message type."""
+    return tuple(map(_build_encoder, message_type.fields))
 
 
-def _encoder(field: Field) -> tuple[Field, _Encoder, Any]:
+def _build_encoder(field: Field) -> tuple[Field, _Encoder, Any]:
     """Return (field, function that encodes its values, value to write if the member is absent; None: write nothing)."""
     encode_value = _encode_value(field.type)
     is_always_written = field.form == VALUE and field.member != OWN_MEMBERS
@@ -335,7 +335,7 @@ def _encode_list(items: Any, encode_value: _Encoder, trace: _EncodingTrace) -> l
 def _encode_map(mapping: Any, encode_value: _Encoder, trace: _EncodingTrace) -> list[_Values]:
     """Encode a map as its entries, sorted by name. Raises _BadValueError, with the path in ``trace.path``."""
     entries = []
-    for name, each in sorted(_object(mapping).items(), key=lambda entry: _encode_text(entry[0])):
+    for name, each in sorted(_check_object(mapping).items(), key=lambda entry: _encode_text(entry[0])):
         trace.path.append(f"[{name}]")
         entries.append({ENTRY_KEY: _encode_text(name), ENTRY_VALUE: encode_value(each, trace)})
         trace.path.pop()
@@ -349,7 +349,7 @@ def _encode_value(type_: str) -> _Encoder:
         return lambda value, trace: _encode_message(message_type, value, trace)
     if type_ in _BITS:
         bits = _BITS[type_]
-        return lambda value, _: _integer(value, bits)
+        return lambda value, _: _encode_integer(value, bits)
     scalar = _SCALARS[type_]
     return lambda value, _: scalar(value)
 
@@ -357,7 +357,7 @@ def _encode_value(type_: str) -> _Encoder:
 # -- values: None stands for an absent member, which Go writes as the zero value ------------------------------
 
 
-def _object(value: Any) -> Mapping[str, Any]:
+def _check_object(value: Any) -> Mapping[str, Any]:
     """Return the value if it is an object. Raises _BadValueError otherwise."""
     if not isinstance(value, Mapping):
         raise _BadValueError(f"an object is expected, not {_describe_kind(value)}")
@@ -381,14 +381,14 @@ def _encode_text(value: Any) -> str:
     return value
 
 
-def _bool(value: Any) -> bool:
+def _encode_bool(value: Any) -> bool:
     """Return a boolean; False for None. Raises _BadValueError if ``value`` is not a bool."""
     if value is not None and not isinstance(value, bool):
         raise _BadValueError(f"true or false is expected, not {_describe_kind(value)}")
     return bool(value)
 
 
-def _integer(value: Any, bits: int) -> int:
+def _encode_integer(value: Any, bits: int) -> int:
     """Return an integer; 0 for None. Raises _BadValueError if ``value`` is not an int of ``bits`` bits (signed)."""
     if value is None:
         return 0
@@ -426,13 +426,13 @@ def _encode_time(value: Any) -> _Values:
 def _encode_int_or_text(value: Any) -> _Values:
     """Encode a 32-bit integer or a string (IntOrString). None is 0. Raises _BadValueError for any other value."""
     is_text = type(value) is str
-    number = _integer(None if is_text else value, 32)
+    number = _encode_integer(None if is_text else value, 32)
     return {"type": int(is_text), "intVal": number, "strVal": _encode_text(value if is_text else None)}
 
 
 _SCALARS: Final[dict[str, Callable[[Any], Any]]] = {
     "text": _encode_text,
-    "bool": _bool,
+    "bool": _encode_bool,
     "Quantity": _encode_quantity,
     "Time": _encode_time,
     "IntOrString": _encode_int_or_text,

@@ -360,7 +360,7 @@ def _parse(name: str, lines: dict[str, str], messages: dict[str, Message]) -> Me
     """Parse a message and those that it embeds into ``messages``, and return it."""
     if name in messages:
         return messages[name]
-    fields = [_field(part) for part in lines[name].split(",")]
+    fields = [_parse_field(part) for part in lines[name].split(",")]
     members = {field.member for field in fields}
     for field in fields:
         if field.member == OWN_MEMBERS:
@@ -370,7 +370,7 @@ def _parse(name: str, lines: dict[str, str], messages: dict[str, Message]) -> Me
     return messages[name]
 
 
-def _field(part: str) -> Field:
+def _parse_field(part: str) -> Field:
     """Parse ``NUMBER MEMBER TYPE``, with the form at the end of the type."""
     number, member, type_ = part.split()
     form = next((form for form in (OPTIONAL, LIST, MAP) if type_.endswith(form)), VALUE)
@@ -448,7 +448,7 @@ def message_types(package: str, messages: Iterable[Message], *, syntax: str = "p
 
 
 @cache
-def _kubernetes() -> dict[str, Any]:
+def _build_kubernetes() -> dict[str, Any]:
     """Return the protobuf classes of all messages by name."""
     messages = [of for name in names() if (of := message(name)) is not None]
     return message_types(_KUBERNETES, [*parse(_HELPERS).values(), *messages])
@@ -459,4 +459,4 @@ def kubernetes_message(name: str) -> Any:
 
     Raises KeyError for an unknown name, MissingExtraError without the protobuf runtime.
     """
-    return _kubernetes()[name]
+    return _build_kubernetes()[name]

@@ -44,7 +44,7 @@ def silent_solver() -> Any:
             super().__init__()
             self.setOptionValue("output_flag", False)  # before any other call
 
-        def enableCallbacks(self) -> None:  # noqa: N802 - highspy's name
+        def enableCallbacks(self) -> None:  # noqa: N802  # highspy's name
             self.setOptionValue("output_flag", False)
             super().enableCallbacks()
 

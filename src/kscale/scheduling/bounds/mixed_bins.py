@@ -389,8 +389,9 @@ class Generation:
     def _search_exactly(self, prices: NDArray[np.float64], relaxed: Relaxed, solved: Solved) -> tuple[int, list[int]]:
         """Add fillings from exact searches, and update the proof.
 
-        Tables bound each kind. Kinds for which the tables do not exclude a better filling are searched. Returns (number
-        of columns added, kinds whose search was not finished).
+        Tables bound each kind. Kinds for which the tables do not exclude a better filling are searched, the most
+        promising ones first, until enough searches have found new columns. Returns (number of columns added, kinds
+        whose search was not finished).
         """
         kinds = self.kinds
         relaxed = self._relax_all(prices, solved.ask, relaxed)

@@ -208,7 +208,10 @@ class _CompiledPodCaches(msgspec.Struct, eq=False):
     _entries: list[tuple[SchedulerProfile, bool, bool, CompiledPodCache]] = []
 
     def of(self, profile: SchedulerProfile, *, csi: bool, dra: bool) -> CompiledPodCache:
-        """Return the compiled pods of a profile and a mode; create an empty cache if there is none."""
+        """Return the compiled pods of a profile and a mode; create an empty cache if there is none.
+
+        The mode: whether limits of CSI volumes (``csi``) and devices (``dra``) count.
+        """
         for entry in self._entries:
             if entry[1:3] == (csi, dra) and entry[0] == profile:
                 return entry[3]
@@ -556,7 +559,10 @@ class PodClasses:
             add_to_cache()
 
     def _entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any] | None:
-        """Return the fields that describe a class to the engine; None if pods of the class count nowhere."""
+        """Return the fields that describe a class to the engine; None if pods of the class count nowhere.
+
+        ``checked``: verdicts on the class may be requested (see :meth:`Plugin.entry`).
+        """
         spread, rows = self.rows.get_counting_rows(pod) if self.rows.rows else ([], [])
         entry: dict[str, Any] = {"spread_touch": spread} if spread else {}
         if rows:
@@ -593,9 +599,9 @@ class PodClasses:
     def get_requested_drivers(self, pods: Iterable[PodClass]) -> tuple[str, ...]:
         """Return the CSI drivers of the volumes that these classes attach, each once. All must be checkable."""
         counters = (
-            found
+            counter
             for pod in pods
-            for name, found in self._compiled_pods[self.number[pod.index]].counters
+            for name, counter in self._compiled_pods[self.number[pod.index]].counters
             if name == NodeVolumeLimits.name
         )
         return tuple(dict.fromkeys(driver for attached in counters for driver, _, _ in attached))

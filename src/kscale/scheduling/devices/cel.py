@@ -385,7 +385,10 @@ def _is_ident(tree: Any, name: str) -> bool:
 
 
 def _read_variable(expression: str, tree: Any, *, is_bind: bool) -> str:
-    """Return the name of a macro's variable. Raises SelectorError if the tree is no simple name."""
+    """Return the name of a macro's variable. Raises SelectorError if the tree is no simple name.
+
+    ``is_bind``: the macro is ``cel.bind``, whose error has another text.
+    """
     variable = _unwrap(tree)
     if variable.data != "ident":
         text = "cel.bind() variable names must be simple identifiers" if is_bind else "argument must be a simple name"
@@ -459,7 +462,7 @@ class CelLibrary:
         base: Any = celpy.InterpretedRunner
 
         class Runner(base):  # type: ignore[misc]  # cel-python is not typed
-            def evaluate(runner, context: Any) -> Any:  # noqa: N805 - ``self`` is the library
+            def evaluate(runner, context: Any) -> Any:  # noqa: N805  # ``self`` is the CEL library here
                 return self._evaluator(ast=runner.ast, activation=runner.new_activation()).evaluate(context)
 
         self._environment = celpy.Environment(runner_class=Runner)
@@ -599,7 +602,7 @@ class CelLibrary:
 
 
 def _format_undeclared(expression: str, name: str, *, called: bool) -> str:
-    """Return upstream's error for a name that is not declared."""
+    """Return upstream's error for a name that is not declared. ``called``: the name is called as a function."""
     shown = name.rpartition("__")[2]
     line, column = locate_name(expression, shown, called=called)
     return _format_error(

@@ -198,7 +198,7 @@ class Overloads:
             type_names = tuple(map(self.names.of, args))
             fits = any(
                 len(overload) == len(type_names)
-                and all(want in (type_, "any") for want, type_ in zip(overload, type_names))  # noqa: B905
+                and all(want in (type_, "any") for want, type_ in zip(overload, type_names, strict=True))
                 for overload in overloads
             )
             if fits and elements is not None and args[0]:

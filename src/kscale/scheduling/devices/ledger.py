@@ -431,7 +431,7 @@ class DeviceLedger:
             ),
         )
 
-    def unplace(self, pod: int, node: int) -> None:  # noqa: ARG002  (the claims record their devices)
+    def unplace(self, pod: int, node: int) -> None:  # noqa: ARG002  # the claims of the pod know their devices
         """Release the claims of a pod that was removed from a node. ``pod`` and ``node`` are numbers.
 
         The pod's own claims, and claims that no other pod uses, give their devices back (upstream:

@@ -161,7 +161,7 @@ class _BrokenNodes(dict[str, str]):
                         broken.setdefault(snapshot.nodes[n], status.reasons[0])
         return broken
 
-    def __hash__(self) -> int:  # type: ignore[override]  # immutable, so its identity may be a key
+    def __hash__(self) -> int:  # type: ignore[override]  # a dict is unhashable, but this one never changes
         return id(self)
 
 
@@ -405,7 +405,7 @@ class NodeVolumeLimits(Plugin):
         return ({"driver": driver, "limit": _limits(context.facts(node).csi_node).get(driver)},)
 
 
-def _everywhere(status: Status, node: NodeFacts) -> Status | None:  # noqa: ARG001  (the same on every node)
+def _everywhere(status: Status, node: NodeFacts) -> Status | None:  # noqa: ARG001  # the status is the same on every node
     """Return ``status`` (None: passes) for every node. Used as the check of a node filter."""
     return status
 

@@ -157,7 +157,7 @@ class PodSelection:
         few fields.
         """
         all_shapes = self.table.interner.shapes
-        return [all_shapes[shape].text for shape in shapes]  # type: ignore[union-attr]  # none of them went
+        return [all_shapes[shape].text for shape in shapes]  # type: ignore[union-attr]  # a shape of an existing pod is not None
 
     @property
     def label_numbers(self) -> NDArray[np.int32]:
@@ -355,4 +355,4 @@ class _Identities:
             number[table.columns["state"] == REMOVED] = -1
             grouped = _names.group_rows(number, int(number.max(initial=-1)) + 1)
             self._groups = table.population, grouped
-        return grouped  # type: ignore[no-any-return]  # of the population
+        return grouped  # type: ignore[no-any-return]  # the kernel has no types

@@ -107,7 +107,7 @@ class PodRecord:
         ``key``: the pod's ``namespace/name``.
         """
         record = PodRecord.__new__(PodRecord)
-        record._pod = pod  # noqa: SLF001 - a new object of this class
+        record._pod = pod  # noqa: SLF001  # a new object of this class
         record.raw = record.exemplar = record.mapped = record.facts = None
         record.key, record.uid = key, pod.metadata.uid or key
         record.priority, record.controller, record.pod_class = self.priority, self.controller, self.pod_class

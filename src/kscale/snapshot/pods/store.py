@@ -361,7 +361,7 @@ def _fold_repeated(
     *,
     anew: bool,
 ) -> BatchPlan:
-    """Return the plan with the entries of repeated keys."""
+    """Return the plan with the entries of repeated keys. ``anew``: as in :func:`plan_batch`."""
     places: dict[str, list[int]] = {}
     for i in repeated.tolist():
         places.setdefault(batch.keys[i], []).append(i)

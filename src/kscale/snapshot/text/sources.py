@@ -245,6 +245,7 @@ def read_scanned(*sources: Source, scan: Scan | None, empty_lists: bool = False)
     """Yield objects as :func:`read` does, with the pods of JSON lists in runs as ``scan`` reads them.
 
     Other items that the scan has decoded are yielded as :class:`DecodedItems`. ``scan`` None: no list is scanned.
+    ``empty_lists``: yield a record for each list without items, too.
     """
     for source in sources:
         for item in _read(source, scan):
@@ -344,7 +345,10 @@ def _from_path(source: str | os.PathLike[str], scan: Scan | None) -> Iterator[_I
 
 
 def _from_file(path: Path, in_directory: bool, scan: Scan | None) -> Iterator[_Item]:
-    """Yield the items of a file, which is memory-mapped if possible; a Problem if it cannot be read."""
+    """Yield the items of a file, which is memory-mapped if possible; a Problem if it cannot be read.
+
+    ``in_directory`` of this and the following functions: see :class:`RawObject`.
+    """
     try:
         with open_file(path) as file:
             status = os.fstat(file.fileno())
@@ -543,7 +547,10 @@ def _from_scanned(scanned: ScannedList, view: memoryview, source: str, in_direct
 
 
 def _join_places(where: str, place: str) -> str:
-    """Return the place of an item within its container: ``document 2, items[3]``. Either part may be empty."""
+    """Return the place of an item within its container: ``document 2, items[3]``, or ``place`` if ``where`` is empty.
+
+    With an empty ``place`` the result ends with ``, ``, and the caller appends the position.
+    """
     return f"{where}, {place}" if where else place
 
 

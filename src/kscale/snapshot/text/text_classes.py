@@ -383,10 +383,10 @@ class TextClasses:
         return None
 
     def _read_affinity(self, number: int) -> _Affinity | None:
-        """Decode the text of an affinity; None if it is unusual.
+        """Decode the text of an affinity; None if it is unusual or cannot be decoded.
 
-        A DaemonSet's pods stay on the node that their affinity names. All these texts have one number, see
-        :data:`AFFINITY_RULE`.
+        The affinities of a DaemonSet's pods differ only in the node that they name. They have one number
+        (:data:`AFFINITY_RULE`), and their node counts as absent.
         """
         if self._projector.facet_text(AFFINITY, number) == _TO_SOME_NODE.encode():
             return _Affinity(None, NO_AFFINITY)

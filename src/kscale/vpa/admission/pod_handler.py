@@ -92,7 +92,7 @@ class VpaIndex:
             self.remove(*key)
         if place is not None:
             known = self._by_target.setdefault(place, {})
-            if _changes_match(known.get(key), vpa):
+            if _may_change_pods(known.get(key), vpa):
                 self._changes += 1
             known[key] = vpa
             self._target_of[key] = place
@@ -176,7 +176,7 @@ class VpaIndex:
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
-def _changes_match(before: VerticalPodAutoscaler | None, after: VerticalPodAutoscaler) -> bool:
+def _may_change_pods(before: VerticalPodAutoscaler | None, after: VerticalPodAutoscaler) -> bool:
     """Check whether a change of a VPA may change the pods that it controls; its status does not.
 
     ``before``: None for a new VPA.

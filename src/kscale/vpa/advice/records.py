@@ -351,7 +351,7 @@ def get_resource_severity(
 
 def is_capped(resource: ResourceAdvice) -> bool:
     """Check whether a policy keeps the target below the uncapped target. False if one of the two is unknown."""
-    return None not in (resource.target, resource.uncapped_target) and resource.target < resource.uncapped_target  # type: ignore[operator]  # neither is None
+    return None not in (resource.target, resource.uncapped_target) and resource.target < resource.uncapped_target  # type: ignore[operator]  # not None
 
 
 def sum_requests(containers: Iterable[ContainerAdvice]) -> tuple[tuple[int, int], tuple[int, int]]:

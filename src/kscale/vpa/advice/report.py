@@ -253,7 +253,7 @@ def _find_advised_resources(item: Workload, name: str, advised: StrategyAdvice) 
 def _drop_advice_without_data(advised: StrategyAdvice, *, cpu: bool, memory: bool) -> tuple[StrategyAdvice, list[str]]:
     """Drop the advice for resources without data, for which upstream's recommender returns its minimum.
 
-    Returns the advice and notes on missing data.
+    ``cpu``, ``memory``: whether there are data of the resource. Returns the advice and notes on missing data.
     """
     lacking = []
     if not cpu:

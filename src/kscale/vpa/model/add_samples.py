@@ -277,7 +277,11 @@ def find_slot(state: RecommenderState, name: ContainerName, now: Moment) -> int:
 
 
 def _resolve_containers(state: RecommenderState, names: Sequence[ContainerName], now: Moment) -> _ResolvedContainers:
-    """Resolve containers to slots; the result for the list object of the last call is reused."""
+    """Resolve containers to slots.
+
+    The result of the last call is reused for the same list object, unless a container was added, removed or bound to
+    another aggregate since.
+    """
     known: _ResolvedContainers | None = state.resolved_containers
     if known is not None and known.names is names and known.placement_version == state.placement_version:
         return known
@@ -402,7 +406,8 @@ class _SampleAdder(msgspec.Struct, eq=False):
     ) -> None:
         """Schedule the comparison of accepted samples with the recommendations at the time of this call.
 
-        ``taken``: the amounts that were added. ``oom``: 1 for each OOM; None: there are none.
+        ``taken``: the amounts that were added. ``oom``: 1 for each OOM; None: there are none. ``cpu``: the samples are
+        of CPU, else of memory.
         """
         if self._quality is None:
             return

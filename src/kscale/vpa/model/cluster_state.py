@@ -653,7 +653,7 @@ def _find_contributive_steps(
     keys: set[AggregateKey] = set()
     seen: dict[LabelSet, set[str]] = {}  # equivalent pods are checked once
     for pod in state.pods.values():
-        if not pod.active and not (yield from _controller_exists_steps(state, pod, controllers, progress, alive)):
+        if not pod.active and not (yield from _has_controller_steps(state, pod, controllers, progress, alive)):
             continue
         seen_containers = seen.get(pod.label_set)
         if seen_containers is None:
@@ -665,7 +665,7 @@ def _find_contributive_steps(
     return keys
 
 
-def _controller_exists_steps(
+def _has_controller_steps(
     state: RecommenderState, pod: PodState, controllers: Controllers, progress: Progress, known: dict[VpaKey, bool]
 ) -> StepsOf[GetScale, bool]:
     """Check whether the target of the first VPA that selects a pod has a topmost controller.

@@ -307,10 +307,10 @@ class _MergedCheckpoints(NamedTuple):
     def _take_out_open_windows(
         self, rows: Sequence[dict[str, int]], times: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
-        """Subtract the peaks of windows that are open at the time of their VPA.
+        """Subtract the peaks of windows that are open at the time of their VPA from the store's memory histograms.
 
-        ``rows``: the row of each container by name, for each VPA. Returns when each VPA's first open window closes
-        (nanoseconds).
+        ``rows``: the row of each container by name, for each VPA; ``times``: the time of each VPA. Returns when each
+        VPA's first open window closes (nanoseconds); ``_NEVER_TIME`` if no window is open.
         """
         until = np.full(len(rows), _NEVER_TIME)
         if not rows:

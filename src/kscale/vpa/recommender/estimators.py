@@ -115,6 +115,7 @@ def get_minimum_resources(containers: npt.NDArray[np.int64], options: Recommende
 def get_minimum_amounts(containers: int, options: RecommenderOptions) -> dict[str, int | None]:
     """Return the minimum of CPU (millicores) and memory (bytes) of a container by resource, rounded as targets are.
 
+    Both are always set, possibly to 0.
     ``containers``: number of containers of its pod, which share the pod's minimum.
     """
     ((cpu, memory),) = get_minimum_resources(np.array([containers], np.int64), options).tolist()

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import partial
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -507,11 +507,11 @@ def _format_advised_resources(
 
 
 def _choose_bounds(
-    advised: ResourceList, upstreams: ResourceList | None, target: ResourceList, choose: Callable[..., object]
+    advised: ResourceList, upstreams: ResourceList | None, target: ResourceList, choose: Callable[..., Any]
 ) -> ResourceList:
     """Return a bound for each target: ``choose`` (min or max) of the target and the strategy's or upstream's bound."""
     bounds = {**(upstreams or {}), **advised}
-    return {name: choose(bounds.get(name, amount), amount) for name, amount in target.items()}  # type: ignore[misc]  # min or max of two quantities
+    return {name: choose(bounds.get(name, amount), amount) for name, amount in target.items()}
 
 
 def _iterate_samples(history: PrometheusHistory, series: Series) -> Iterator[tuple[SeriesKey, np.ndarray]]:

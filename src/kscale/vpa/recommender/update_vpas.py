@@ -242,7 +242,7 @@ def recommend_vpas(
         had = vpa.has_recommendation
         vpa.update_recommendation(_cap_with_cache(vpa, recommendation, global_max), quality)
         if vpa.has_recommendation and not had:
-            quality.into.observe(_LATENCY_METRIC, {}, _seconds_since_creation(vpa, now))
+            quality.into.observe(_LATENCY_METRIC, {}, _measure_age(vpa, now))
         vpa.update_conditions(now)
         if advice is not None and vpa.pod_count > 0 and (missing_advice := advice.missing(vpa)):
             vpa.set_condition(RECOMMENDATION_PROVIDED, vpa.has_recommendation, *missing_advice, now)
@@ -317,7 +317,7 @@ class _StatusWrite(SingleAction):
     def __init__(self, result: VpaResult, diagnostics: list[str]) -> None:
         self._result, self._diagnostics = result, diagnostics
 
-    def build(self, now: Moment) -> Patch:  # noqa: ARG002 - the status was decided before
+    def build(self, now: Moment) -> Patch:  # noqa: ARG002  # the status does not depend on the time
         """Return the patch of the VPA's status."""
         result = self._result
         return Patch(
@@ -362,7 +362,7 @@ def _get_global_max(options: RecommenderOptions) -> ResourceList:
     return {name: quantity for name, quantity in limits.items() if not quantity.is_zero}
 
 
-def _seconds_since_creation(vpa: Vpa, now: Moment) -> list[float]:
+def _measure_age(vpa: Vpa, now: Moment) -> list[float]:
     """Return a list with the seconds since a VPA's creation; empty if the creation time is unknown."""
     try:
         created = moment_of(vpa.created)

@@ -324,7 +324,7 @@ class SequentialAdmission:
         return all(part.admit(pod, recommendation) for part in self.parts)
 
     def clean_up(self) -> None:
-        """Call ``clean_up`` of every combined filter, as there is no VPA."""
+        """Call ``clean_up`` of every combined filter."""
         for part in self.parts:
             part.clean_up()
 
@@ -356,7 +356,10 @@ class PodPriority(msgspec.Struct, kw_only=True):
         quick_oom: bool,
         diagnostics: Sequence[str] = (),
     ) -> PodPriority:
-        """Compute the priority of a pod for a recommendation that is fitted to it."""
+        """Compute the priority of a pod for a recommendation that is fitted to it.
+
+        ``quick_oom``: a container was killed for memory soon after its start. ``diagnostics`` are copied to the result.
+        """
         outside, scale_up, difference = compute_priority(pod, recommendation)
         return cls(
             pod=pod,

@@ -424,7 +424,10 @@ class AwsClient:
             raise kind(operation, name, str(error)) from None
 
     def _pages(self, service: str, operation: str, **parameters: Any) -> Iterator[Any]:
-        """Yield the pages of an operation. Raises AwsError for more than 1,000 pages or a repeated token."""
+        """Yield the pages of an operation.
+
+        Raises AwsError if a call fails, for more than 1,000 pages, and for a repeated token.
+        """
         token: str | None = None
         for _ in range(_MOST_PAGES):
             page = self._call(service, operation, **parameters, **({"NextToken": token} if token else {}))
@@ -451,7 +454,7 @@ class AwsClient:
 
         Raises AwsError for items of another type.
         """
-        return self._read(operation, {member: page.get(member) or []}, member, list[type_])  # type: ignore[valid-type]
+        return self._read(operation, {member: page.get(member) or []}, member, list[type_])  # type: ignore[valid-type]  # built at run time
 
 
 _METHODS: Final = {

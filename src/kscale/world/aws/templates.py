@@ -73,7 +73,10 @@ class MachineType:
 
 
 def machine_type_from(info: InstanceTypeInfo) -> MachineType:
-    """Convert EC2's description of an instance type. Its first architecture counts; unknown ones are ``amd64``."""
+    """Convert EC2's description of an instance type. GPUs of all kinds are added up.
+
+    The architecture is ``arm64`` if the first one is, ``amd64`` for any other, and empty if there is none.
+    """
     architectures = info.processor_info.supported_architectures
     return MachineType(
         name=info.instance_type,
@@ -183,7 +186,7 @@ _OPTION_FIELDS: Final[dict[str, tuple[str, str, Callable[[str], Any]]]] = {
 def node_group_options(options: Mapping[str, str], group: str, warnings: list[str]) -> NodeGroupOptions | None:
     """Return the group's options; None if no tag sets one. Unknown option names are ignored.
 
-    Unreadable values are ignored, and appended to ``warnings``.
+    A value that cannot be read is ignored, too, and a message about it is appended to ``warnings``.
     """
     values: dict[str, Any] = {}
     for key, (field, kind, read) in _OPTION_FIELDS.items():

@@ -114,7 +114,7 @@ class AiohttpTransport:
     async def call(self, call: Call) -> Answer:
         """Send a request and return the complete response, whatever its status. Status 401 refreshes the credentials.
 
-        The response to a call with ``kept`` holds its bytes in a buffer until it is released. Raises
+        The response to a call with ``retained`` holds its bytes in a buffer until it is released. Raises
         ConnectionFailedError if there are no credentials, the connection fails, or the response is too large or not
         complete within ``limits.request_seconds``.
         """
@@ -132,10 +132,10 @@ class AiohttpTransport:
                 try:
                     data, buffer = self._received(response), None
                     if data is None:
-                        buffer = self.buffers.open(kept=call.kept)
+                        buffer = self.buffers.open(retained=call.retained)
                         data = await self._read(call, response, limit, buffer)
-                    elif call.kept:
-                        buffer = self.buffers.open(kept=True)
+                    elif call.retained:
+                        buffer = self.buffers.open(retained=True)
                         buffer.adjust(len(data))
                 except BaseException:
                     response.close()  # do not wait for the rest of the body
@@ -144,7 +144,7 @@ class AiohttpTransport:
             if not limit.expired():
                 raise
             raise self.failure(call, error) from None
-        if buffer is not None and not call.kept:
+        if buffer is not None and not call.retained:
             buffer.release()
             buffer = None
         return Answer(response.status, response.headers, data, buffer)
@@ -168,8 +168,8 @@ class AiohttpTransport:
             return None
         self.give_back(connection)
         buffer = None
-        if call.kept:
-            buffer = self.buffers.open(kept=True)
+        if call.retained:
+            buffer = self.buffers.open(retained=True)
             buffer.adjust(len(response.body))
         return Answer(response.status, response.headers, response.body, buffer)
 
@@ -654,8 +654,9 @@ def proxy_of(access: Access, environ: Mapping[str, str]) -> str:
 def _is_excepted(
     entry: str, host: str, port: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address | None
 ) -> bool:
-    """Check whether an entry of ``NO_PROXY`` covers a server. An entry with a port covers that port only.
+    """Check whether an entry of ``NO_PROXY`` covers a server: ``*``, a network, an IP address, or a domain.
 
+    A domain covers its subdomains; with a leading dot, only these. An entry with a port covers that port only.
     ``address``: the host as an IP address, if it is one.
     """
     if entry == "*":

@@ -215,7 +215,10 @@ class TLSTransport(asyncio.Transport):
         return sent
 
     def _send_rest(self) -> None:
-        """Send unsent data, when the socket can take more. Receive again if that waited for it."""
+        """Send as much unsent data as the socket takes now. Called when the socket can be written.
+
+        Starts to receive again if TLS had to send first. A connection that is being closed ends with the last byte.
+        """
         if self._read_needs_write:
             self._read_needs_write = False
             if self._is_reading:

@@ -167,6 +167,7 @@ class ExecPlugin:
     async def _run_program(self, env: Mapping[str, str], interactive: bool) -> bytes:
         """Run the plug-in with these environment variables and return its output.
 
+        An ``interactive`` plug-in reads the program's standard input and has no time limit.
         Raises CredentialError if it fails.
         """
         command = self._config.command
@@ -388,7 +389,7 @@ class _PluginProtocol(asyncio.SubprocessProtocol):
         self.closed: asyncio.Future[None] = loop.create_future()
         """Set when the process has ended and its output is closed."""
 
-    def pipe_data_received(self, fd: int, data: bytes | str) -> None:  # noqa: ARG002 - only stdout is a pipe
+    def pipe_data_received(self, fd: int, data: bytes | str) -> None:  # noqa: ARG002  # asyncio passes it; only stdout is a pipe
         """Collect the output; stop collecting once it exceeds ``PLUGIN_BYTES``."""
         assert isinstance(data, bytes)
         if len(self.output) <= PLUGIN_BYTES:
@@ -396,7 +397,7 @@ class _PluginProtocol(asyncio.SubprocessProtocol):
         if len(self.output) > PLUGIN_BYTES and not self.finished.done():
             self.finished.set_result(None)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the exit code tells more
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # asyncio passes it; the exit code says more
         """Complete the futures that wait for the process and its pipes."""
         for future in (self.finished, self.closed):
             if not future.done():

@@ -541,7 +541,7 @@ class Informer:
         """
         limit = str(asked.limit) if asked.limit else ""
         call = await self._call(("limit", limit), ("continue", asked.continue_), ("resourceVersion", asked.version))
-        answer = await self._client.call(msgspec.structs.replace(call, kept=True))
+        answer = await self._client.call(msgspec.structs.replace(call, retained=True))
         try:
             async with self._turn:
                 if asked.anew:

@@ -509,7 +509,7 @@ class Performer:
         """Send a write request and return the new resource version.
 
         Remembers the UID of a created object. Returns None for deletions, evictions and resizes, and if the response
-        has no version.
+        has no version. Raises RequestFailedError if the server does not have the kind or the request fails.
         """
         resource = await self._resources.find_kind(kind, api_version)
         call = call_of(action, resource)

@@ -226,10 +226,11 @@ class Reflector:
             yield from self._pause()
 
     def list_and_watch(self, now: int) -> _Steps:
-        """List and watch until a new list is necessary. Returns the error that ended this, or None.
+        """List and watch until a new list is necessary.
 
-        Sets ``version``, ``synced`` and ``last_error`` on the way. Yields the requested steps, and is sent their
-        results. ``now``: monotonic nanoseconds.
+        Returns the error of the list, or of a watch that could not be opened or ended at once; None if an open watch
+        failed. Sets ``version``, ``synced`` and ``last_error`` on the way. Yields the requested steps, and is sent
+        their results. ``now``: monotonic nanoseconds.
         """
         self._now = now
         is_open = False

@@ -60,7 +60,7 @@ DEFAULT_LIMITS: Final = ServerLimits()
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """HTTP request. ``path`` begins with a slash and is quoted already; ``query`` is not.
 
-    ``resource`` and ``name`` describe the object in messages (``pods``, ``web-1``). ``kept``: the response stays
+    ``resource`` and ``name`` describe the object in messages (``pods``, ``web-1``). ``retained``: the response stays
     buffered until the caller calls :meth:`Answer.release`.
     """
 
@@ -72,7 +72,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     accept: str = "application/json"
     resource: str = ""
     name: str = ""
-    kept: bool = False
+    retained: bool = False
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -178,8 +178,8 @@ class Buffers:
     ``shared``, up to the limit of a single response:
 
     - one that is released as soon as it is read, and
-    - one that is released only after its caller has applied it (``kept``). Its caller may wait for somebody who waits
-      for a response of the first class, but never the other way round.
+    - one that is released only after its caller has applied it (``retained``). Its caller may wait for somebody who
+      waits for a response of the first class, but never the other way round.
 
     The buffer of a watch never exceeds ``shared``. The total is therefore at most ``shared``, two single responses, and
     ``FREE_BYTES`` of each response. Kafka's consumers bound their fetches in the same way: a fetch beyond the limit is
@@ -199,13 +199,13 @@ class Buffers:
         self._waiting: list[_Request] = []
         self._exceeding: dict[bool, Buffer] = {}
 
-    def open(self, *, kept: bool = False, is_watch: bool = False) -> Buffer:
+    def open(self, *, retained: bool = False, is_watch: bool = False) -> Buffer:
         """Open the buffer of a response, to be released by the caller.
 
-        ``kept``: it is released only after the caller has applied the response, not as soon as that is read.
+        ``retained``: it is released only after the caller has applied the response, not as soon as that is read.
         ``is_watch``: it must never exceed the shared bytes.
         """
-        return Buffer(self, next(self._numbers), kept, is_watch)
+        return Buffer(self, next(self._numbers), retained, is_watch)
 
     def grant(self, buffer: Buffer, size: int) -> bool:
         """Let a buffer hold ``size`` bytes more, and return True. Returns False if the buffer must wait.
@@ -213,10 +213,10 @@ class Buffers:
         The first buffer of a class that does not fit may exceed ``shared``, but never one of a watch.
         """
         counted = buffer.counted_with(size)
-        if counted > 0 and self.used + counted > self.shared and self._exceeding.get(buffer.kept) is not buffer:
-            if buffer.is_watch or buffer.kept in self._exceeding:
+        if counted > 0 and self.used + counted > self.shared and self._exceeding.get(buffer.retained) is not buffer:
+            if buffer.is_watch or buffer.retained in self._exceeding:
                 return False
-            self._exceeding[buffer.kept] = buffer
+            self._exceeding[buffer.retained] = buffer
         buffer.adjust(size)
         return True
 
@@ -229,8 +229,8 @@ class Buffers:
 
     def let_go(self, buffer: Buffer) -> None:
         """Release all bytes of a buffer, and let waiting buffers go on."""
-        if self._exceeding.get(buffer.kept) is buffer:
-            del self._exceeding[buffer.kept]
+        if self._exceeding.get(buffer.retained) is buffer:
+            del self._exceeding[buffer.retained]
         buffer.adjust(-buffer.size)
         self._wake()
 
@@ -255,10 +255,10 @@ class Buffers:
 class Buffer:
     """Buffered bytes of one response. The context manager releases them at its end."""
 
-    __slots__ = ("_buffers", "is_watch", "kept", "number", "size")
+    __slots__ = ("_buffers", "is_watch", "number", "retained", "size")
 
-    def __init__(self, buffers: Buffers, number: int, kept: bool, is_watch: bool) -> None:
-        self._buffers, self.number, self.kept, self.is_watch = buffers, number, kept, is_watch
+    def __init__(self, buffers: Buffers, number: int, retained: bool, is_watch: bool) -> None:
+        self._buffers, self.number, self.retained, self.is_watch = buffers, number, retained, is_watch
         self.size = 0
 
     def __enter__(self) -> Self:

@@ -339,7 +339,7 @@ class ExternalGroups(Provider):
         self._gpu_types: frozenset[str] | None = None
 
     @property
-    def gpu_label(self) -> str:  # type: ignore[override]  # an attribute of the base, asked for here
+    def gpu_label(self) -> str:  # type: ignore[override]  # a plain attribute in the base class
         """Return the node label that names the GPU type.
 
         Requested on first access, and again if that failed. Empty, with a logged error, if the request fails or the
@@ -356,7 +356,7 @@ class ExternalGroups(Provider):
         return self._gpu_label
 
     @property
-    def gpu_types(self) -> Collection[str]:  # type: ignore[override]  # an attribute of the base, asked for here
+    def gpu_types(self) -> Collection[str]:  # type: ignore[override]  # a plain attribute in the base class
         """Return the provider's GPU types.
 
         Requested on first access, and again if that failed. Empty, with a logged error, if the request fails or a type

@@ -223,7 +223,7 @@ class KnownRequests:
             return None
         try:
             answer = respond_now(body)
-        except Exception:  # noqa: BLE001 - aiohttp calls the handler again and reports the error
+        except Exception:  # noqa: BLE001  # aiohttp calls the handler again and reports the error
             return None
         if answer is None:
             return None
@@ -295,9 +295,10 @@ class _Connection(asyncio.Protocol):
             self._stop_timer()
 
     def response_ended(self, request: Any, respond_now: RespondNow) -> None:
-        """Note that a request has been answered. ``respond_now`` may answer later requests with the same headers.
+        """Note that the server's protocol has answered a request. No effect if the client has sent more meanwhile.
 
-        If the client has sent nothing else meanwhile, the next request may be answered here.
+        From now on ``respond_now`` answers requests with the same headers, if they are POST requests of HTTP/1.1 on a
+        connection that stays open, and have no special headers.
         """
         head, length = self._head, request.content_length or 0
         if not head or self._received != len(head) + len(b"\r\n\r\n") + length:
@@ -673,7 +674,7 @@ def admission_webhook(
     web = library("aiohttp.web", "serving a webhook")
     response_type: Any = web.Response
 
-    class ReviewResponse(response_type):  # type: ignore[misc]
+    class ReviewResponse(response_type):  # type: ignore[misc]  # aiohttp is imported at run time
         """Response that tells its connection when it has been written."""
 
         request: Any

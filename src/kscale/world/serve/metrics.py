@@ -322,7 +322,10 @@ def _family(core: Any, metric: Metric, values: list[tuple[Any, ...]], *, plain: 
 
 
 def _cumulate_buckets(bounds: Sequence[float], counts: Sequence[int], *, plain: bool) -> list[tuple[str, int]]:
-    """Return (upper bound, cumulative count) of each bucket, the last one with the bound ``+Inf``."""
+    """Return (upper bound, cumulative count) of each bucket, the last one with the bound ``+Inf``.
+
+    ``plain``: as in :func:`_family`.
+    """
     buckets, sum_ = [], 0
     for bound, count in zip([*bounds, float("inf")], counts, strict=True):
         sum_ += count

@@ -166,7 +166,7 @@ class ReloadingContext:
     def refresh(self) -> bool:
         """Load the files again if they have changed. Returns whether a new certificate is in use.
 
-        Files that cannot be used are logged, and the previous certificate stays.
+        Files that cannot be used are logged and tried again at the next call; the previous certificate stays.
         """
         signatures = self._read_signatures()
         if signatures == self._seen:

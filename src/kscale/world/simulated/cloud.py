@@ -73,7 +73,7 @@ class Machine(msgspec.Struct, kw_only=True):
 class Pool(msgspec.Struct, kw_only=True):
     """Node group and its machines by name.
 
-    ``paid``: cost in machine nanoseconds up to ``counted``. ``made``: number of machines ever created. ``exists``
+    ``paid``: cost in machine nanoseconds up to ``counted``. ``created``: number of machines ever created. ``exists``
     False: the group has not been created yet. ``added``, ``removed``, ``lost``: machines requested (including
     replacements of lost ones), deleted, and lost since the group exists. ``failed``: machines with a creation error.
     ``description``: the current group, None after a change.
@@ -86,7 +86,7 @@ class Pool(msgspec.Struct, kw_only=True):
     machines: dict[str, Machine] = {}
     exists: bool = True
     upcoming: bool = False
-    made: int = 0
+    created: int = 0
     paid: int = 0
     added: int = 0
     removed: int = 0
@@ -286,11 +286,11 @@ class SimulatedCloud(Provider):
         """
         now = self._time.now
         pool.count(now)
-        name = f"{pool.group.id}-{pool.made}"
+        name = f"{pool.group.id}-{pool.created}"
         while self._api.find("Node", name) is not None:
-            pool.made += 1
-            name = f"{pool.group.id}-{pool.made}"
-        pool.made += 1
+            pool.created += 1
+            name = f"{pool.group.id}-{pool.created}"
+        pool.created += 1
         machine = Machine(name=name, id=_id(name), since=now)
         if not pool.times.in_stock(pool.billed_count, now):
             text = f"out of stock: {pool.group.id}"
@@ -369,7 +369,10 @@ class SimulatedCloud(Provider):
             self._api.remove(node)
 
     def _node(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        """Remove the pods of a deleted node at the current moment."""
+        """Remove the pods of a deleted node later at the current moment, unless a new node has its name.
+
+        Nothing happens if the node was added or changed.
+        """
         if old is not None and new is None:
             name = old.name
 
@@ -462,7 +465,7 @@ def _ready_condition(status: str, at: str) -> Condition:
 
 
 def _node(group: NodeGroup, machine: Machine, startup: Sequence[Taint], *, ready: bool, at: str) -> Node:
-    """Build the node object of a machine.
+    """Build the node object of a machine. A node that is not ``ready`` has the taint ``node.kubernetes.io/not-ready``.
 
     ``startup``: additional taints. ``at``: time of its conditions in API format.
     """

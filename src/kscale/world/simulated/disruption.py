@@ -61,7 +61,7 @@ class GarbageCollector:
                     self._turn.schedule()
 
     def _note(self, uid: str, dependent: tuple[str, str], *, is_there: bool) -> None:
-        """Record or remove a dependent, given as (kind, key), of the owner with this UID."""
+        """Record a dependent, given as (kind, key), of the owner with this UID, or remove it if not ``is_there``."""
         dependents = self._of.setdefault(uid, {})
         if is_there:
             dependents[dependent] = None
@@ -119,14 +119,14 @@ class Disruption:
         if not self._budgets:
             return
         for _, old, new in changes:
-            namespace = (new or old).metadata.namespace  # type: ignore[union-attr]  # one of the two is there
+            namespace = (new or old).metadata.namespace  # type: ignore[union-attr]  # one of the two is not None
             if namespace in self._budgets:
                 self._changed[namespace] = None
                 self._turn.schedule()
 
     def _budget(self, old: KubeObject | None, new: KubeObject | None) -> None:
         """Count the budgets of a namespace, and schedule a recount if one is new or has another spec."""
-        namespace = (new or old).metadata.namespace  # type: ignore[union-attr]  # one of the two is there
+        namespace = (new or old).metadata.namespace  # type: ignore[union-attr]  # one of the two is not None
         self._budgets[namespace] = self._budgets.get(namespace, 0) + (old is None) - (new is None)
         if not self._budgets[namespace]:
             del self._budgets[namespace]

@@ -231,7 +231,11 @@ class Resizing:
                 self._note(key, old if old is not None and old.spec.node_name else None, after, waits=waits)
 
     def _note(self, key: str, before: Pod | None, after: Pod | None, *, waits: bool) -> None:
-        """Record a change of a pod on a node; ``waits``: its resize is deferred."""
+        """Record whether the resize of a pod on a node is deferred (``waits``).
+
+        ``before`` and ``after``: the pod on its node, None without. If the pod takes less of a node than before, the
+        deferred resizes of the node are tried again.
+        """
         if after is not None and waits:
             self._deferred.setdefault(after.spec.node_name, {})[key] = None
         elif before is not None and key in (deferred := self._deferred.get(before.spec.node_name, {})):
@@ -315,7 +319,10 @@ def _mark_resize_deferred(pod: Pod, at: str) -> Pod:
 
 
 def _set_allocated_resources(pod: Pod) -> Pod:
-    """Return the pod with its requests as allocated resources, and without the condition of a pending resize."""
+    """Return the pod without the condition of a pending resize, and with the resources of its spec in its status.
+
+    Only the statuses of its containers change: allocated resources (the requests) and resources.
+    """
     containers = {item.name: item for item in pod.spec.containers}
     statuses = [
         replace(

@@ -297,7 +297,7 @@ class _UsageColumns:
         self.values = self.flat = np.empty(0, np.int64)
 
     def _move_to(self, begin: Moment) -> None:
-        """Read all signals at a moment."""
+        """Set ``values`` to the signals at a moment, and ``until`` to the next moment at which one may change."""
         place = (begin - self._starts) // _MILLISECOND
         rounds = np.where((self._repeat > 0) & (place >= 0), place // np.maximum(self._repeat, 1), 0)
         within = (place - rounds * self._repeat).clip(-1, self._longest)

@@ -150,7 +150,7 @@ class _Joined(NamedTuple):
     def later(self, time: Moment, used: Mapping[Key, Mapping[str, int]]) -> PodUsage:
         """Return the usage for another time. ``used``: usage of each serving pod in milli, by workload and resource.
 
-        Memory is rounded down to whole bytes, as metrics-server reports it.
+        Resources other than CPU are rounded down to whole units (bytes of memory), as metrics-server reports them.
         """
         of_parts, amounts = [used[key] for key in self.workloads], []
         for name in self.usage.resources:
@@ -318,7 +318,10 @@ class SimulatedMetrics:
         return self._parts
 
     def _store(self, asked: GetMetric, joined: _Joined, last: _Scrape) -> PodUsage:
-        """Cache and return the usage of a scrape."""
+        """Return the usage of a scrape, and cache it for the query.
+
+        The cache is limited: the query that was used least recently is dropped.
+        """
         same = (
             each.usage for each in self._joined.values() if each.joined is joined.joined and (
                 each.at == last.at and each.used is last.used)

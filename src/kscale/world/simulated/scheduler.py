@@ -86,7 +86,7 @@ class VolumeBinder:
             self._unbound.setdefault(new.key, "")
             self._turn.schedule()
         else:
-            self._unbound.pop((new or old).key, None)  # type: ignore[union-attr]  # one of the two is there
+            self._unbound.pop((new or old).key, None)  # type: ignore[union-attr]  # one of the two is not None
 
     def _pod(self, old: KubeObject | None, new: KubeObject | None) -> None:
         """Record pods with ephemeral volumes for their claims, and the node of a pod for the claims that it uses."""

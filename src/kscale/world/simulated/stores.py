@@ -72,7 +72,7 @@ class ClusterView:
         if self._lag:
             self._copy(kind, changes)
         if kind == "Pod":
-            self._take_pods(changes)  # type: ignore[arg-type]  # they are pods
+            self._take_pods(changes)  # type: ignore[arg-type]  # the objects are pods
         elif kind not in NOT_IN_COLUMNS:
             for key, _, new in changes:
                 if new is None:
@@ -91,7 +91,7 @@ class ClusterView:
             else:
                 objects[key] = new
         _, old, new = changes[-1]
-        self._versions[kind] = (new or old).metadata.resource_version  # type: ignore[union-attr]  # one of the two is there
+        self._versions[kind] = (new or old).metadata.resource_version  # type: ignore[union-attr]  # not both are None
 
     def _take_pods(self, changes: Changes[Pod]) -> None:
         """Store changed pods until :meth:`settle`, and update the pods by node."""
@@ -242,7 +242,7 @@ class SimulatedStores:
         """Return True: a simulated store is always consistent."""
         return True
 
-    def snapshot(self, now: Moment | None = None) -> Snapshot:  # noqa: ARG002 - this world has no devices that wait
+    def snapshot(self, now: Moment | None = None) -> Snapshot:  # noqa: ARG002  # the time matters only for devices that wait; there are none here
         """Return a snapshot of the cluster as drivers see it. ``now`` has no effect."""
         return self._view.snapshot()
 

@@ -425,7 +425,10 @@ class Jobs(Controller):
             self._api.put(replace(job, status=new))
 
     def _with_suspension(self, job: Job, status: JobStatus) -> JobStatus:
-        """Return the status with the Suspended condition. A resumed job's start time is reset."""
+        """Return the status with the Suspended condition. A resumed job's start time is set to now.
+
+        The status of a job that was never suspended is returned as it is.
+        """
         now_text = self._api.now_text
         if job.spec.suspend:
             text, reason, message = "True", "JobSuspended", "Job suspended"

@@ -201,12 +201,12 @@ def test_atomic_groups(target: int, considered: int, registered: int, atomic: bo
     considered_names = names[:considered]
     if not removed:
         assert result == AtomicFilterResult(
-            kept=["p"],
+            remaining=["p"],
             unremovable={"loose": "NotAutoscaled", **dict.fromkeys(considered_names, "AtomicScaleDownFailed")},
         )
     elif atomic:
-        assert result == AtomicFilterResult(kept=["p", *considered_names], unremovable={"loose": "NotAutoscaled"})
+        assert result == AtomicFilterResult(remaining=["p", *considered_names], unremovable={"loose": "NotAutoscaled"})
     else:
         assert result == AtomicFilterResult(
-            kept=[considered_names[0], "p", *considered_names[1:]], unremovable={"loose": "NotAutoscaled"}
+            remaining=[considered_names[0], "p", *considered_names[1:]], unremovable={"loose": "NotAutoscaled"}
         )

@@ -95,7 +95,7 @@ def lived(make: Make, node: Node, **flags: Any) -> object:
     )
     cloud = Cloud(groups, [deepcopy(node), built("n2", 1000, 1000, ready=True)], [busy])
     life = Life(cloud, N0, scale_down_unneeded_time=timedelta(seconds=20), **flags)
-    life.cluster = make  # type: ignore[method-assign]
+    life.cluster = make
     reports = [life.loop(N0 + 10 * number * SECOND) for number in range(1, 6)]
     unremovable = [
         sorted((name, item.reason) for name, item in each.scale_down.unremovable.items()) for each in reports

@@ -340,7 +340,7 @@ def test_loops_in_a_storm_do_the_same_with_live_stores(seed: int) -> None:
     def lived(stored: bool) -> list[tuple[Moment, str]]:
         storm = begun(seed)
         if stored:
-            storm.life.cluster = lambda objects: watched_cluster(objects, events=bool(seed % 2))  # type: ignore[method-assign]
+            storm.life.cluster = lambda objects: watched_cluster(objects, events=bool(seed % 2))
         stormy(storm, 12)
         return storm.trace
 
@@ -436,7 +436,7 @@ OTHER_ANNOTATIONS = {
     "snapshot/pods/store.py": "compares them by identity",
     "snapshot/classes/pod_shapes.py": "compares all that are declared",
     "snapshot/watching.py": "of a bookmark",
-}  # fmt: skip
+}
 """Modules beneath the drivers that read annotations by themselves, and of what. Those of the VPA see whole pods."""
 
 

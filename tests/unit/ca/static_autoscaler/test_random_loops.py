@@ -231,7 +231,7 @@ class Storm(Cloud):
             if luck < 0.15:
                 continue  # the cloud forgets it: there is never a machine
             appears = time.now + random.randrange(1, 30) * SECOND
-            time.at(appears, lambda name=name, luck=luck: self.appear(group, name, luck))  # type: ignore[misc]
+            time.at(appears, lambda name=name, luck=luck: self.appear(group, name, luck))
 
     def appear(self, group: str, name: str, luck: float) -> None:
         if len(self.members[group]) >= self.targets[group]:
@@ -276,7 +276,7 @@ class Storm(Cloud):
             case WriteStatus(object=written):
                 version = str(int(written.metadata.resource_version or 0) + 1)
                 metadata = replace(written.metadata, resource_version=version)
-                self.objects[written.key] = replace(written, metadata=metadata)  # type: ignore[type-var]
+                self.objects[written.key] = replace(written, metadata=metadata)
                 return version, None
         before = {group: set(members) for group, members in self.members.items()}
         result = super()._do(action, now)
@@ -286,7 +286,7 @@ class Storm(Cloud):
                     self.failing.pop(name, None)
                     time = self.life.time
                     deleted_at = max(time.now, now) + self.random.randrange(1, 30) * SECOND
-                    time.at(deleted_at, lambda name=name: self.nodes.pop(name, None))  # type: ignore[misc]
+                    time.at(deleted_at, lambda name=name: self.nodes.pop(name, None))
         if isinstance(action, IncreaseSize | DecreaseTargetSize):
             assert 0 <= self.targets[action.group] <= self.groups[action.group].max_size
         return result
@@ -338,11 +338,11 @@ class Storm(Cloud):
         now = self.life.time.now
         for key in [key for key in self.pods if self._is_gone(key, now)]:
             lost = self.pods.pop(key)
-            self.add(lost.spec.containers[0].resources.requests["cpu"].milli_value())  # type: ignore[index]
+            self.add(lost.spec.containers[0].resources.requests["cpu"].milli_value())
         for key, each in list(self.pods.items()):
             if each.spec.node_name and each.spec.node_name not in self.nodes:
                 del self.pods[key]
-                self.add(each.spec.containers[0].resources.requests["cpu"].milli_value())  # type: ignore[index]
+                self.add(each.spec.containers[0].resources.requests["cpu"].milli_value())
         for each in self.pods.values():
             if not each.spec.node_name:
                 self.schedule(each, now)

@@ -176,7 +176,7 @@ def test_an_unhealthy_cluster_is_shown_and_left_alone() -> None:
     assert (report.ended, report.error) == ("Cluster is unhealthy", None)
     assert case.state.scale_down.unneeded_since == {}
     assert case.called() == []
-    assert "status: Unhealthy" in case.cloud.config_maps[STATUS].data["status"]  # type: ignore[index]
+    assert "status: Unhealthy" in case.cloud.config_maps[STATUS].data["status"]
     assert metric_values(case)["cluster_safe_to_autoscale"] == 0
     assert metric_values(case)["nodes_count unready"] == 5
 
@@ -202,7 +202,7 @@ def test_a_cluster_without_nodes_is_left_alone_where_that_is_wanted() -> None:
     case = life([group("g1", "")], [], [waiting("p1", 900)], scale_up_from_zero=False)
     report = case.loop(N0)
     assert (report.ended, case.called()) == ("Cluster has no nodes.", [])
-    text = case.cloud.config_maps[STATUS].data["status"]  # type: ignore[index]
+    text = case.cloud.config_maps[STATUS].data["status"]
     assert "autoscalerStatus: Initializing" in text
     assert [each.reason for each in case.cloud.events] == ["ClusterUnhealthy"]
 

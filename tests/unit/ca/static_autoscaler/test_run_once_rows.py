@@ -92,7 +92,7 @@ def test_run_once() -> None:
     set_nodes(case, machine("n1"), machine("n2"))
     set_pods(case, running("p1", 600, "n1"))
     report = case.loop(N0 + 2 * HOUR)
-    assert ([item.name for item in report.scale_down.unneeded], case.called()) == (["n2"], [])  # type: ignore[union-attr]
+    assert ([item.name for item in report.scale_down.unneeded], case.called()) == (["n2"], [])
     case.loop(N0 + 3 * HOUR)
     case.time.run()
     assert case.called() == [("down", "g1", "n2")]
@@ -179,7 +179,7 @@ def test_a_process_that_ends_scales_nothing(from_the_start: bool) -> None:
     action_types, outcome = [], None
     try:
         while True:
-            action = steps.send(outcome)  # type: ignore[arg-type]  # nothing is sent at first
+            action = steps.send(outcome)
             action_types.append(type(action))
             over = isinstance(action, Wait) or (from_the_start and LEGAL_OUTCOMES[type(action)].refusable)
             answer = {name.name: True for name in nodes} if isinstance(action, HasInstances) and not over else None

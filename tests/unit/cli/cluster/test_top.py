@@ -317,7 +317,7 @@ def test_a_frame_fills_the_screen(height: int, nodes: int, pending: int) -> None
         Table([Column("POD")], [[f"pod-{i}"] for i in range(8)], "Pending pods"),
     ]
     console.print(draw_frame(View("All.\nNext.", tables), "now", [], console))
-    text = console.file.getvalue()  # type: ignore[attr-defined]
+    text = console.file.getvalue()
     assert [text.count("node-"), text.count("pod-")] == [nodes, pending]
     assert max(map(len, text.splitlines())) <= 80
     assert len(text.splitlines()) <= max(height, 18)

@@ -225,7 +225,7 @@ def test_evictions_for_memory_and_kills_of_long_ago(cluster: Path) -> None:
     (one,) = answer(run)["containers"]
     assert one["info"] == ["OOM"]
     assert one["memory"]["target"] > 3 << 30
-    event["metadata"]["creationTimestamp"] = "2025-01-05T03:00:00Z"  # type: ignore[index]  # Json is nested
+    event["metadata"]["creationTimestamp"] = "2025-01-05T03:00:00Z"
     with_items(cluster, event)
     lines = rows(200) + rows(200, pod="web-5d4f8-qwrtz")
     run = recommend(cluster, lines, "-o", "json")
@@ -256,7 +256,7 @@ def test_a_kill_at_no_time(cluster: Path) -> None:
         (("cpuHistogram", "referenceTimestamp"), "0001-06-01T00:00:00Z", "is out of range"),
         (("lastSampleStart",), "lately", 'status.lastSampleStart: "lately" is not an RFC 3339 time'),
     ],
-)  # fmt: skip
+)
 def test_checkpoints_that_no_server_holds(cluster: Path, where: tuple[str, ...], value: object, message: str) -> None:
     moment = "2026-01-05T00:00:00Z"
     histogram = {"referenceTimestamp": moment, "bucketWeights": {"20": 10000}, "totalWeight": 8.0}

@@ -6,16 +6,18 @@
 #include <string_view>
 #include <vector>
 
-// Texts as the API and its clients usually write them. What is written in another way is left to slower readers.
+// Texts in the form in which the API and its clients usually write them. Slower readers handle other forms.
 namespace kscale {
 
-// YYYY-MM-DDTHH:MM:SS[.fraction]Z in nanoseconds since 1970, of the years that int64 holds whole.
+// Converts YYYY-MM-DDTHH:MM:SS[.fraction]Z to nanoseconds since 1970. Returns false for another form, and for years
+// that int64 does not hold completely.
 bool moment(std::string_view text, std::int64_t& out) noexcept;
 
-// Where `=` stands in a selector `key=value` that asks for just this label; 0: it is written in another way.
+// Returns the position of `=` in a selector `key=value` that requires only this label; 0 for a selector in another
+// form.
 std::size_t plain_label(std::string_view text) noexcept;
 
-// The newest time in the JSON texts of objects: creationTimestamp, startTime and lastTransitionTime, wherever they are.
+// The newest creationTimestamp, startTime or lastTransitionTime at any depth in the JSON texts of objects.
 struct NewestTime {
   std::int64_t newest = std::numeric_limits<std::int64_t>::min();  // the lowest: there is no time
   std::vector<std::string_view> odd;                               // texts that `moment` cannot read

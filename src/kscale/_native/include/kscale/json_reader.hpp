@@ -14,7 +14,7 @@
 
 namespace kscale {
 
-// Objects and arrays that are open at some place of a text: only what is deeper than most texts ever are is on the heap.
+// The objects and arrays that are open at the current position. Only unusually deep nesting uses the heap.
 class OpenBrackets {
  public:
   bool empty() const { return depth_ == 0; }
@@ -40,8 +40,8 @@ class OpenBrackets {
   std::size_t depth_ = 0;
 };
 
-// Skips characters that are no quote, backslash or control character, 16 (or 8) at once. The next such character, or the
-// end, is fewer than that after the result.
+// Skips characters that are no quote, backslash or control character, 16 (or 8) at once. The next such character, or
+// the end, is fewer than that after the result.
 inline const char* find_special(const char* p, const char* end) {
 #if defined(__SSE2__)
   while (end - p >= 16) {
@@ -118,7 +118,7 @@ struct JsonReader {
     return p < end && *p == c;
   }
 
-  // After the opening quote; `text` is what is between the quotes.
+  // Reads a string from behind its opening quote on. `text`: the text between the quotes; `escaped`: it has escapes.
   bool string(std::string_view& text, bool& escaped) {
     const char* start = p;
     escaped = false;
@@ -179,7 +179,7 @@ struct JsonReader {
     return true;
   }
 
-  // A value that is neither an object nor an array.
+  // Reads a value that is neither an object nor an array.
   bool scalar() {
     std::string_view text;
     bool escaped;
@@ -198,19 +198,19 @@ struct JsonReader {
     }
   }
 
-  // Any value, leading space included; without recursion, however deep it is.
+  // Skips any value and the space before it. Works without recursion, at any depth.
   bool skip() {
     return skip([](const char*, const char*) {});
   }
 
-  // The same; `seen(begin, end)` is called for each value in it that is neither an object nor an array.
+  // Also calls `seen(begin, end)` for each value inside that is neither an object nor an array.
   template <typename Seen>
   bool skip(Seen&& seen) {
     std::size_t deepest = 0;
     return skip(seen, deepest);
   }
 
-  // The same; `deepest` is raised to the number of brackets that were open at once.
+  // Also raises `deepest` to the maximum number of brackets that are open at once.
   template <typename Seen>
   bool skip(Seen&& seen, std::size_t& deepest) {
     space();

@@ -1,4 +1,5 @@
-// Values that were read before, and where others that are alike may differ: those are compared instead of read.
+// Patterns of JSON values that were read before. A value that differs from a pattern only in the pattern's free parts
+// is compared with the pattern's text instead of being parsed.
 #pragma once
 
 #include <algorithm>
@@ -15,21 +16,22 @@
 
 namespace kscale {
 
-// A part of a value that may be another: a string, number, true, false or null which does not change what the value is
-// reduced to, or what is read by a rule of its own.
+// A part of a value that may differ from the pattern: a scalar that does not change the reduced text of the value, or a
+// part that is read by a rule of its own.
 struct FreePart {
-  std::int32_t begin, end;  // in the value, quotes included
-  bool noted = false;       // its place is noted: another must be a string of plain ASCII without escapes, too
-  std::int32_t rule = -1;   // of its own
+  std::int32_t begin, end;  // positions in the value, quotes included
+  bool noted = false;       // its place is recorded: a replacement must be a string of plain ASCII without escapes
+  std::int32_t rule = -1;   // the rule that reads this part; -1: none
 
   bool takes(const FreePart& other) const { return noted == other.noted && rule == other.rule; }
 };
 
-// A place in a value: so far behind the end of the free part before it, of which there are `parts` up to there.
+// A position in a value: `behind` bytes after the end of the last of the first `parts` free parts.
 struct PatternPlace {
   std::int32_t parts = 0, behind = 0;
 };
 
+// The positions of a recorded part; `slot`: the slot of its projection rule.
 struct PatternNote {
   std::int32_t slot = -1;
   PatternPlace begin, end;
@@ -39,16 +41,16 @@ struct PatternNote {
 struct PatternFacet {
   std::int32_t rule = -1, part = -1;
   PatternPlace begin;
-  std::string text;     // what it is reduced to
-  bool counts = false;  // otherwise it is absent
+  std::string text;     // its reduced text
+  bool counts = false;  // false: the part is treated as absent
 };
 
 struct Pattern {
-  std::string text;                                        // of the value, an object or an array
-  std::vector<FreePart> free;                              // ascending
-  std::vector<PatternNote> notes;                          // what is noted of the value, ascending
-  std::string kept;                                        // what it is reduced to
-  std::vector<PatternFacet> facets;                        // what is read by rules of its own, ascending
+  std::string text;                                        // the value's JSON text, an object or an array
+  std::vector<FreePart> free;                              // in order of position
+  std::vector<PatternNote> notes;                          // recorded positions, ascending
+  std::string kept;                                        // the reduced text
+  std::vector<PatternFacet> facets;                        // parts with rules of their own, in order of position
   bool present = false;
   std::uint64_t serial = next_serial();                    // unique in the process; copies share it
 
@@ -61,14 +63,14 @@ struct Pattern {
   }
 };
 
-// Entries by key, one for each place among a number of places that is a power of two. There are more places once many
-// entries were replaced by others, up to `kMost`.
+// A hash table that keeps one entry per slot: a new entry replaces the one in its slot. The number of slots is a power
+// of two, and grows up to `kMost` once many entries were replaced by others.
 template <class Entry, std::size_t kLeast, std::size_t kMost>
 class PlacedEntries {
  public:
-  // The entry at the place of a hash; null: there is none at all. It may be that of another key.
+  // Returns the entry in the slot of a hash, which may belong to another key; null if the table is empty.
   const Entry* at(std::uint64_t hash) const { return entries_.empty() ? nullptr : &entries_[hash & (entries_.size() - 1)]; }
-  // The place of an entry with this hash. `replaces(entry)`: whether it holds the entry of another key.
+  // Returns the slot for an entry with this hash. `replaces(entry)`: whether the slot holds the entry of another key.
   template <class Replaces>
   Entry& place(std::uint64_t hash, Replaces replaces) {
     if (entries_.empty()) entries_.resize(kLeast);
@@ -90,19 +92,19 @@ class PlacedEntries {
   std::size_t replaced_ = 0;
 };
 
-// A cache of texts that stood where patterns have other facets, and of the numbers of what they are reduced to. It saves
-// reading those texts again.
+// A cache of texts that were found in place of a pattern's facet, with the numbers of their reduced texts. A cached text
+// need not be parsed again.
 class KnownParts {
  public:
   struct Part {
     std::uint64_t key = 0;
     std::int32_t rule = -1, number = -1;
-    std::string text;  // an object or array, so that it ends where this ends
+    std::string text;  // an object or array, so a value that starts with this text ends with it
 
     std::uint64_t hash() const { return key; }
   };
 
-  // The text at `p` by a rule, if it is one that was stored under this key; otherwise null.
+  // Returns the entry of the text at `p`, if the text was stored with this key and rule; null otherwise.
   const Part* find(std::uint64_t key, std::int32_t rule, const char* p, const char* end) const;
   void store(std::uint64_t key, std::int32_t rule, std::string_view text, std::int32_t number);
   void clear() {
@@ -111,14 +113,15 @@ class KnownParts {
   }
 
  private:
-  static constexpr std::size_t kLongest = 1024;   // bytes of a text
-  static constexpr std::size_t kRoom = 4 << 20;  // bytes of all of them
+  static constexpr std::size_t kLongest = 1024;   // longest text that is stored, in bytes
+  static constexpr std::size_t kRoom = 4 << 20;  // limit of all texts, in bytes
 
   PlacedEntries<Part, 2048, 32768> parts_;
   std::size_t bytes_ = 0;
 };
 
-// A cache of the numbers of reduced texts, by the serials of the patterns that they follow from. Only for one projector.
+// A cache of the numbers of reduced texts by the serials of the patterns that matched. The numbers belong to one
+// projector.
 class KnownNumbers {
  public:
   using Key = std::array<std::uint64_t, 4>;
@@ -139,44 +142,44 @@ class KnownNumbers {
   PlacedEntries<Entry, 4096, 16384> entries_;
 };
 
-// The patterns of values that stand at one place: a tree, in which what begins like a pattern and then differs has a
-// branch there. Any number may follow it at the same time while it does not learn.
+// The patterns of the values of one place, as a tree: a value that begins like a pattern and then differs is a branch
+// of it. Several threads may match values at the same time while no pattern is added.
 class PatternTree {
  public:
-  // Free parts, from number `first` on, that end in the value `shift` bytes further than in a pattern.
+  // From free part number `first` on, positions in the value are `shift` bytes greater than in the pattern.
   struct Stretch {
     std::int32_t first, pattern, shift;
   };
 
-  // A free part with a rule, where another text stands than in the pattern of that place; `number`: in the known parts,
-  // -1 = it is none of them; `key`: of it there.
+  // A free part with a rule whose text in the value differs from the pattern's. `key`: its key in the cache of known
+  // parts; `number`: its number there, -1 if it is not cached.
   struct OtherPart {
     std::int32_t part, number;
     std::uint64_t key;
   };
 
-  // What came of following: how far, in a pattern and in the value.
+  // How far a value matched.
   struct Trace {
-    std::int32_t pattern = -1;          // the last one; -1: there is none
-    std::int32_t at = 0, value_at = 0;  // where it ended
-    std::size_t next = 0;               // the free part that is next there
-    std::vector<Stretch> stretches;     // of the free parts before it
+    std::int32_t pattern = -1;          // the last pattern that was compared; -1: none
+    std::int32_t at = 0, value_at = 0;  // the first mismatch, as positions in the pattern and in the value
+    std::size_t next = 0;               // number of the first free part after that position
+    std::vector<Stretch> stretches;     // offsets of the free parts before it
     std::vector<OtherPart> others;
     const PatternTree* tree = nullptr;
 
-    const OtherPart* other(std::int32_t part) const {  // null: it was not compared, since it is as in some pattern
+    const OtherPart* other(std::int32_t part) const {  // null: the part's text is that of the pattern
       const auto found = std::ranges::find(others, part, &OtherPart::part);
       return found == others.end() ? nullptr : &*found;
     }
   };
 
-  // Where places of a pattern are in the value that followed it. The places come in ascending order, before the tree
-  // learns more.
+  // Converts positions of a pattern to positions of the value that matched it. Must be called in ascending order, and
+  // before the next pattern is added to the tree.
   class Places {
    public:
     explicit Places(const Trace& trace) : trace_(trace) {}
     std::int32_t place(const PatternPlace& of) { return of.behind + (of.parts ? end_of(of.parts - 1) : 0); }
-    std::int32_t end_of(std::int32_t part) {  // a free part
+    std::int32_t end_of(std::int32_t part) {  // the end of a free part
       const std::vector<Stretch>& all = trace_.stretches;
       while (stretch_ + 1 < all.size() && all[stretch_ + 1].first <= part) ++stretch_;
       const Pattern& pattern = trace_.tree->patterns_[static_cast<std::size_t>(all[stretch_].pattern)];
@@ -188,10 +191,12 @@ class PatternTree {
     std::size_t stretch_ = 0;
   };
 
-  // The pattern that the value at `in` follows: its text but for free parts. `in` is then behind it. Null: none.
-  // `first`: the pattern to begin with, the root or a guess; with a guess, null may also mean that it was wrong.
+  // Returns the pattern that the value at `in` matches (it differs only in free parts), and moves `in` behind the
+  // value; null if none matches. `first`: the pattern to begin with, the root or a guess. With a guess, null may also
+  // mean that the guess was wrong.
   const Pattern* follow(JsonReader& in, const KnownParts& known, Trace& trace, std::int32_t first = 0) const;
-  // A value followed none and left that trace; how many more bytes that takes (0: it cannot stand in this tree).
+  // Adds the pattern of a value that matched none, at the position of the trace that the value left. Returns the bytes
+  // that the pattern takes; 0 if it cannot be added.
   std::size_t add(Pattern pattern, const Trace& trace);
 
   std::size_t learnt = 0, followed = 0;
@@ -204,8 +209,8 @@ class PatternTree {
 
  private:
   struct Branch {
-    std::int64_t where;           // the place in the pattern, and the character there
-    std::int32_t pattern, begin;  // which goes on there, from where in its text
+    std::int64_t where;           // the position in the parent pattern, and the next character of the value
+    std::int32_t pattern, begin;  // the pattern that continues there, and from which position of its text
   };
 
   static std::int64_t where(std::int32_t at, char next) {
@@ -214,43 +219,45 @@ class PatternTree {
   const Branch* branch(const Trace& trace, char next) const;
 
   std::vector<Pattern> patterns_;  // the first is the root
-  std::vector<std::vector<Branch>> branches_;  // of each pattern, ascending
+  std::vector<std::vector<Branch>> branches_;  // of each pattern, in order of `where`
 };
 
-// A tree for each place, and maybe a base: what was learnt before several went on beside each other.
+// A tree of patterns for each place. It may have a base: read-only patterns that several objects share, one per thread.
 class Patterns {
  public:
-  std::int32_t add() {  // a place; its number
+  std::int32_t add() {  // adds a place and returns its number
     trees_.emplace_back();
     return static_cast<std::int32_t>(trees_.size() - 1);
   }
-  // Another with the same places that has learnt nothing, on the same base.
+  // Returns an object with the same places and the same base, without patterns of its own.
   Patterns beside() const;
-  // What was learnt becomes the base, which does not change until it is given up.
+  // Makes all patterns the base, which does not change until `settle`.
   void share();
-  // The base is given up: what was learnt since is added to it. Nobody beside it follows any more.
+  // Merges the patterns that were added since `share` into the base, and takes the base back. No other object may use
+  // the base then.
   void settle();
-  void take(const Patterns& other);  // what another with the same places has learnt
+  void take(const Patterns& other);  // adds the patterns of an object with the same places
 
-  // The pattern that a value follows. `guess`: the number of the one that it is likely to follow, 0 = none is; then that
-  // of the one that was found. A good guess saves the way from the root of the tree, a wrong one changes no result.
+  // Returns the pattern that a value matches, null if none. `guess`: the number of the pattern that probably matches, 0
+  // without a guess; set to the number of the pattern that matched. A good guess saves the comparison from the root of
+  // the tree on; a wrong guess does not change the result.
   const Pattern* follow(std::int32_t place, JsonReader& in, std::int32_t& guess);
   const Pattern* follow(std::int32_t place, JsonReader& in) {
     std::int32_t none = 0;
     return follow(place, in, none);
   }
-  // Of the last value that was asked about: where it ended in a tree, and where the places of its pattern are in it.
+  // Returns the trace of the last call of `follow`.
   const PatternTree::Trace& trace() const { return trace_; }
   KnownParts& known_parts() { return known_; }
-  // Whether a value of this size that follows none is worth being learnt.
+  // Whether the pattern of a value of this size, which matched none, is worth adding.
   bool wants(std::int32_t place, std::size_t size) const;
   void learn(std::int32_t place, Pattern pattern, const PatternTree::Trace& trace);
 
  private:
-  static constexpr std::size_t kLargest = 1 << 16;  // bytes of a value
-  static constexpr std::size_t kRoom = 24 << 20;    // bytes of all of them
-  static constexpr std::size_t kAnyway = 512;       // of a place are learnt, whether others follow or not
-  static constexpr std::size_t kWorth = 64;         // that followed are worth one more
+  static constexpr std::size_t kLargest = 1 << 16;  // largest value that becomes a pattern, in bytes
+  static constexpr std::size_t kRoom = 24 << 20;    // limit of all patterns, in bytes
+  static constexpr std::size_t kAnyway = 512;       // patterns of a place that are added in any case
+  static constexpr std::size_t kWorth = 64;         // matches of a place that allow one more pattern
 
   std::shared_ptr<Patterns> base_;
   std::vector<PatternTree> trees_;

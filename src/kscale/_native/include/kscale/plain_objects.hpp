@@ -1,4 +1,5 @@
-// Objects whose values are as an API server prints them. Such an object needs no other check, and can be decoded later.
+// Plain objects: all values have the form in which an API server prints them. A plain object needs no other check, and
+// can be decoded later.
 #pragma once
 
 #include <array>
@@ -12,20 +13,20 @@ namespace kscale {
 
 struct JsonReader;
 
-// Which JSON values are plain.
+// A rule that says which JSON values are plain.
 struct PlainRule {
   enum Kind : std::int32_t {
     kAny,      // every value
     kNever,    // none
     kText,     // strings
-    kName,     // names (`is_plain_name`); the place is noted in `slot`, if that is not negative
+    kName,     // names (`is_plain_name`); the place is recorded in `slot`, unless `slot` is negative
     kTime,     // times as an API server prints them
     kWhole,    // whole numbers of at most 18 digits from `least` to `most`
     kShare,    // whole numbers that are not negative, and percentages
     kBool,     // true and false
     kOneOf,    // the strings `texts`
     kAmounts,  // objects of quantities that are not negative and fit into 64 bits in thousandths; counts are whole
-    kObject,   // objects whose members named in `keys` are plain by their rules, with all that are in `need`
+    kObject,   // objects with all members in `need`, whose members in `keys` are plain by their rules
     kMap,      // objects whose members are all plain by rule `inner`
     kList,     // arrays of at least `least` elements, all plain by rule `inner`
   };
@@ -46,17 +47,17 @@ struct PlainRule {
 };
 
 // Rules by kind of object. An object is plain only if it begins with its apiVersion and kind, in any order, is ASCII
-// without \u escapes, and is not nested deeply. Whether a key comes twice is not looked at.
+// without \u escapes, and is not nested deeply. Repeated keys are not detected here.
 class PlainObjects {
  public:
-  std::int32_t add(PlainRule rule);  // its number
+  std::int32_t add(PlainRule rule);  // returns the rule's number
   void add_kind(std::string group, std::string kind, std::int32_t rule) {
     kinds_.push_back({std::move(group), std::move(kind), rule});
   }
   bool empty() const { return kinds_.empty(); }
 
-  // The number of the kind, in the order in which they were added, of a plain object; -1 for any other text.
-  // `at`, `length`: by slot, where the names are (see `JsonReader`; `data` is position 0); length -1: there is none.
+  // Returns the number of the kind (in the order of `add_kind`) if the text is a plain object; -1 otherwise.
+  // `at`, `length`: by slot, the places of the names, as positions after `data`; length -1: there is no name.
   std::int32_t kind_of(const char* data, std::string_view text, std::int64_t* at, std::int64_t* length) const;
 
  private:

@@ -3,18 +3,18 @@
 #include <cstddef>
 #include <cstdint>
 
-// Usage of pods out of the columns of their containers.
+// Computes the usage of pods from the columns of their containers.
 // Upstream: pkg/controller/podautoscaler/metrics/client.go. Amounts are int64 milli-units and wrap.
 namespace kscale::pod_usage {
 
-// One row a pod: where its containers end, when it was measured and over which window.
+// One row per pod: the end of its containers' rows, and time and window of the measurement.
 struct Pods {
   const std::int64_t* ends;
   const std::int64_t* time;
   const std::int64_t* window;
 };
 
-// One row a container: the number of its name, how much, and whether that is told.
+// One row per container: number of its name, amount, and whether there is an amount.
 struct Containers {
   const std::int32_t* name;
   const std::int64_t* amount;
@@ -28,8 +28,8 @@ struct Samples {
   std::int64_t* window;
 };
 
-// The samples of pods: a row of each, negative: none. `named` < 0: of all containers, which must all tell it; else of the
-// first of this name.
+// Writes the samples of the pods in `rows` (negative: no pod). `named` < 0: the sum of all containers, which must all
+// have an amount; else the amount of the first container with this name.
 inline void sample(const Pods& pods, const Containers& containers, std::int32_t named, const std::int64_t* rows,
                    std::size_t n, const Samples& out) noexcept {
   for (std::size_t i = 0; i < n; ++i) {

@@ -1,4 +1,4 @@
-// Rows by name, where names come and go: a hash table that knows the names' hashes alone.
+// Index of rows by name: a hash table that stores only the hashes of the names, not the names.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,10 @@ class RowIndex {
   std::size_t count() const { return count_; }
 
   void prefetch(Hash hash) const { __builtin_prefetch(&slots_[hash & mask()]); }
-  // Where to look for the rows of a hash, for `next`.
+  // Returns the slot at which the search for a hash begins, for `next`.
   std::size_t begin(Hash hash) const { return hash & mask(); }
-  // The next row of this hash from `at` on, which is then behind it; kNone: there is none. Whoever asks compares names.
+  // Returns the next row with this hash from slot `at` on, and moves `at` behind it; kNone if there is none. The caller
+  // must compare the names.
   std::int32_t next(Hash hash, std::size_t& at) const {
     for (;; at = (at + 1) & mask()) {
       const Slot& slot = slots_[at];
@@ -29,32 +30,33 @@ class RowIndex {
     }
   }
 
-  // Makes room for so many more rows.
+  // Makes room for `more` rows.
   void reserve(std::size_t more) {
     std::size_t size = slots_.size();
     while (size < (count_ + more) * 2) size *= 2;
     if (size != slots_.size()) resize(size);
   }
-  // A row that is not there; at most 2^31 of them.
+  // Adds a row that the index does not have. The index holds at most 2^31 rows.
   void add(Hash hash, std::int32_t row) {
     reserve(1);
     insert({hash, row});
     ++count_;
   }
-  // A row gets another number; whether it was there.
+  // Changes the number of a row. Returns false if the index does not have the row.
   bool move(Hash hash, std::int32_t row, std::int32_t to) {
     const std::size_t at = place(hash, row);
     if (slots_[at].row == kNone) return false;
     slots_[at].row = to;
     return true;
   }
-  // Whether it was there. What is behind it moves up, so that no place is left that stands for nothing.
+  // Removes a row. Returns false if the index does not have it. Later entries move up, so that no marker of a removed
+  // entry is needed.
   bool remove(Hash hash, std::int32_t row) {
     std::size_t free = place(hash, row);
     if (slots_[free].row == kNone) return false;
     for (std::size_t at = (free + 1) & mask(); slots_[at].row != kNone; at = (at + 1) & mask()) {
       const std::size_t wanted = begin(slots_[at].hash);
-      if (((at - wanted) & mask()) < ((at - free) & mask())) continue;  // it would stand before its place
+      if (((at - wanted) & mask()) < ((at - free) & mask())) continue;  // it would be before its first slot
       slots_[free] = slots_[at];
       free = at;
     }
@@ -93,11 +95,11 @@ class RowIndex {
     }
   }
 
-  std::vector<Slot> slots_;  // a power of two of them, at most half of them taken
+  std::vector<Slot> slots_;  // the size is a power of two, and at most half of the slots are in use
   std::size_t count_ = 0;
 };
 
-// Which of some hashes come more than once: twice[i] is 1 for each of them; whether there are any.
+// Sets twice[i] to 1 for each hash that occurs more than once. Returns whether there are any.
 bool find_repeated(const std::uint64_t* hashes, std::size_t n, std::uint8_t* twice);
 
 }  // namespace kscale

@@ -140,7 +140,10 @@ def _calculate_node_utilization(
     gpu: GpuConfig | None,
     skip_daemon_sets: bool,
 ) -> Utilization:
-    """Return the node's utilization at ``now``. Raises AutoscalerError if it is unknown."""
+    """Return the node's utilization at ``now``, without pods of DaemonSets if ``skip_daemon_sets``.
+
+    Raises AutoscalerError if the utilization is unknown.
+    """
     slices = []
     if options.enable_dynamic_resource_allocation:
         slices = group_local_slices(snapshot).get(node.metadata.name, [])

@@ -156,7 +156,7 @@ def _change_taints(
 
 
 def _build_spec_patch(taints: list[Taint], unschedulable: bool | None) -> dict[str, Any]:
-    """Build a merge patch of all taints, and of the cordon if it changes."""
+    """Build a merge patch of all taints, and of the cordon (``unschedulable``) if it changes; None: it does not."""
     spec: dict[str, Any] = {"taints": to_dict(taints)}
     if unschedulable is not None:
         spec["unschedulable"] = unschedulable

@@ -198,7 +198,7 @@ def _share(node: OverviewNode) -> tuple[float, float]:
 
 
 def _percent(amount: int, room: int) -> str:
-    """Format ``amount`` as a percentage of ``room``; ``-`` if there is none."""
+    """Format ``amount`` as a whole percentage of ``room``; ``-`` if there is none."""
     return f"{amount / room:.0%}" if room else "-"
 
 

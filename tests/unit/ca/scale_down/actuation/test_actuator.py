@@ -329,8 +329,8 @@ def keeping_taints(case: Case, names: str, *, read: bool = False) -> Case:
             return Outcome(at=now, error=ApiError("no answer"))
         return perform(action, now)
 
-    case.world._update = refuse  # type: ignore[method-assign]
-    case.world.perform = unread  # type: ignore[method-assign]
+    case.world._update = refuse
+    case.world.perform = unread
     return case
 
 

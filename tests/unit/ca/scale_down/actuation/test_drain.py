@@ -135,7 +135,7 @@ def test_the_time_to_shut_down_is_capped(grace: int | None, cap: int, want: int)
 
 def test_deleted_pod_counts_as_evicted() -> None:
     scene = Scene([on_n1("p1")])
-    scene.world.no_eviction = {"p1": lambda now: ApiError("gone", reason="NotFound")}  # type: ignore[dict-item,return-value]
+    scene.world.no_eviction = {"p1": lambda now: ApiError("gone", reason="NotFound")}
     scene.world.gone_at["default/p1"] = N0
     assert ended(scene.drain()) == {"p1": "ok"}
     assert scene.evicted == ["p1"]
@@ -152,7 +152,7 @@ def test_a_pod_of_the_same_name_elsewhere_is_a_new_one() -> None:
             return Outcome(at=now, value=elsewhere)
         return simply(action, now)
 
-    scene.world.perform = perform  # type: ignore[method-assign]
+    scene.world.perform = perform
     assert ended(scene.drain()) == {"p1": "ok", "p2": "ok"}
 
 

@@ -60,9 +60,7 @@ class Scene:
         for name in names.split():
             self.tracker.start_deletion(name[0], name, drain=False)
             self.simulation.start(
-                lambda now, name=name: self.scheduler.abort(  # type: ignore[misc]
-                    Progress(now), self.nodes[name], name[0], False, ABORTED
-                )
+                lambda now, name=name: self.scheduler.abort(Progress(now), self.nodes[name], name[0], False, ABORTED)
             )
         self.simulation.run()
 
