@@ -28,6 +28,7 @@ from kscale.ca.options import GIB, AutoscalingOptions
 from kscale.ca.scale_down.actuation.actuator import Actuator
 from kscale.ca.static_autoscaler.report import LoopReport
 from kscale.ca.static_autoscaler.skip_unchanged import (
+    are_unread,
     collect_node_moments,
     find_next_difference,
     get_young_system_pod_times,
@@ -473,8 +474,8 @@ class ClusterAutoscaler:
 
     @property
     def input_sources(self) -> InputSources:
-        """Declare that rounds depend on the cloud provider, besides the watched objects."""
-        return InputSources(cloud=True)
+        """Declare that rounds depend on the cloud provider, besides what they read of the watched objects."""
+        return InputSources(cloud=True, is_unread=are_unread)
 
     def repeats_until(self) -> Moment:
         """Return until when rounds have the result of the last one, which did nothing.

@@ -28,16 +28,19 @@ from kscale.ca.provisioning_requests import processors
 from kscale.ca.scale_down.moving_pods import get_moving_pods
 from kscale.effects import LAST_TIME, SECOND, ZERO_TIME, Moment, duration, from_text
 from kscale.effects.moments import MOMENT_MARK
+from kscale.objects.api.apps import ReplicaSet
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.conditions import changed_at
 from kscale.objects.nodegroup import DURATION_OPTIONS, Groups
 from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
+from kscale.objects.pod_resources import occupancy, resize_infeasible
 from kscale.objects.times import moment_in
 from kscale.snapshot.columns import REMOVED
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
     "COMPARED_CONSTANTS",
+    "are_unread",
     "collect_node_moments",
     "collect_state_moments",
     "find_next_difference",
@@ -110,6 +113,55 @@ def is_stable_snapshot(snapshot: Snapshot) -> bool:
     table = snapshot.table
     ending = table.columns["deleted"][table.columns["state"] != REMOVED] != ZERO_TIME
     return not snapshot.counts["pending"] and not ending.any()
+
+
+def are_unread(changes: Iterable[tuple[str, Any, Any]]) -> bool:
+    """Check whether no loop reads what changed; ``changes``: (key, old, new) of objects.
+
+    True if placed pods only started or changed their readiness, and ReplicaSets the numbers of their ready pods.
+    ``old`` is None for a created object, ``new`` for a deleted one: False, as loops read this.
+    """
+    verdicts: dict[tuple[int, ...], bool] = {}  # by identity of the parts that pods share
+    for _, old, new in changes:
+        if old is None or new is None or not isinstance(new, (Pod, ReplicaSet)):
+            return False
+        version = new.metadata.resource_version
+        if replace(old, status=new.status, metadata=replace(old.metadata, resource_version=version)) != new:
+            return False
+        if isinstance(new, ReplicaSet):
+            if old.status.replicas != new.status.replicas:
+                return False
+            continue
+        spec = new.spec
+        key = id(old.status), id(new.status), id(spec.containers), id(spec.init_containers), id(spec.overhead)
+        verdict = verdicts.get(key) if spec.resources is None else None
+        if verdict is None:
+            verdict = verdicts[key] = _is_only_progress(old, new)
+        if not (verdict and spec.node_name):
+            return False
+    return True
+
+
+_READINESS: Final[dict[str, Any]] = {
+    "conditions": [],
+    "start_time": None,
+    "container_statuses": [],
+    "init_container_statuses": [],
+}
+
+
+def _is_only_progress(old: Pod, new: Pod) -> bool:
+    """Check whether a pod, whose spec is the same, occupies the same resources and did not finish.
+
+    Only its conditions, start time and the statuses of its containers may differ, and a pending pod may be running.
+    """
+    phases = {old.status.phase, new.status.phase}
+    return (
+        phases <= {"Pending", "Running"}
+        and replace(old.status, phase="", **_READINESS) == replace(new.status, phase="", **_READINESS)
+        and occupancy(old) == occupancy(new)
+        and resize_infeasible(old) == resize_infeasible(new)
+    )
 
 
 def _drop_status(state: LoopState) -> LoopState:
