@@ -28,7 +28,7 @@ from kscale.ca.options import GIB, AutoscalingOptions
 from kscale.ca.scale_down.actuation.actuator import Actuator
 from kscale.ca.static_autoscaler.report import LoopReport
 from kscale.ca.static_autoscaler.skip_unchanged import (
-    are_unread,
+    PodChanges,
     collect_node_moments,
     find_next_difference,
     get_young_system_pod_times,
@@ -327,6 +327,7 @@ class ClusterAutoscaler:
         self._first = True
         self._last: _Round | None = None
         self._moments: tuple[object, set[Moment]] = None, set()  # cached moments of a snapshot's nodes
+        self._pod_changes = PodChanges(self.options)  # since the last loop that was run
 
     def _start(self) -> None:
         """Start the clock: the process's age and the wait for the first loop count from now."""
@@ -398,6 +399,7 @@ class ClusterAutoscaler:
         if self._trigger.reason:
             _log.debug("%s", self._trigger.reason)
         snapshot = stores.snapshot(now)
+        self._pod_changes.clear()
         self.board.nodes = snapshot.columns.objects
         cluster = self.state.cluster
         self.board.scaling_up = [group for group in cluster.scale_up_requests if is_scaling_up(cluster, group)]
@@ -475,7 +477,7 @@ class ClusterAutoscaler:
     @property
     def input_sources(self) -> InputSources:
         """Declare that rounds depend on the cloud provider, besides what they read of the watched objects."""
-        return InputSources(cloud=True, is_unread=are_unread)
+        return InputSources(cloud=True, is_unread=self._pod_changes.note)
 
     def repeats_until(self) -> Moment:
         """Return until when rounds have the result of the last one, which did nothing.
@@ -507,8 +509,10 @@ class ClusterAutoscaler:
 
     def repeat(self, now: Moment) -> Moment | None:
         """Mark a round as done that repeats the last one. Returns its end; None if the round must be run."""
-        state, last = repeat_state(self.state, now), self._last
-        if state is None or last is None:
+        state, last, report = repeat_state(self.state, now), self._last, self.report
+        if state is None or last is None or report is None:
+            return None
+        if self._pod_changes.can_matter(report.scale_down, last.snapshot.columns, report.groups):
             return None
         self._trigger.register_start(now)
         self.state = state

@@ -87,8 +87,8 @@ class InputSources(msgspec.Struct, frozen=True, kw_only=True):
 
     ``cloud``, ``metrics``: whether the result depends on them. ``judged``: watched kinds for which the driver itself
     decides whether a change matters, when it is notified of the change. ``is_unread``: called with (key, old, new) of
-    simultaneous changes of one kind that is not ``typed``; returns whether no round reads what they changed (None:
-    every change may be read).
+    simultaneous changes of one kind that is not ``typed``; returns whether the driver will itself decide, in
+    :meth:`~kscale.drivers.driver.Repeating.repeat`, if they matter (None: every change matters).
     """
 
     cloud: bool = False

@@ -209,7 +209,8 @@ class SimulatedStores:
             change = Change(watch=watch, old=before, new=after)
             for call in calls:
                 call(change)
-        self._changes[kind] += count
+        if kind not in self._untyped:  # otherwise they have been counted above
+            self._changes[kind] += count
         for call in calls if count else ():
             call(None)
 
