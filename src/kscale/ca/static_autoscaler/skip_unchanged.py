@@ -129,7 +129,7 @@ class PodChanges:
 
     A loop reads no readiness, start time or container status of a placed pod. If a loop found no pending pod and no
     node that may be removed, the next one is the same as long as no pod is pending and each node remains utilized above
-    its threshold: the pods that came since then only raise utilization, and those that go are subtracted.
+    its threshold with the pods that came since then, and without those that ended or began to terminate.
     """
 
     def __init__(self, options: AutoscalingOptions) -> None:
@@ -148,7 +148,7 @@ class PodChanges:
         """Forget all changes: a loop observes the cluster now."""
         self._moved = False  # whether pods came or went, or ReplicaSets changed
         self._pending: set[str] = set()
-        self._removed: dict[str, Counter[str]] = {}  # by node, the requests of pods that go, in thousandths
+        self._removed: dict[str, Counter[str]] = {}  # by node, requests that went less those that came, in thousandths
         self._unchecked: set[str] = set()
 
     def note(self, changes: Iterable[tuple[str, Any, Any]]) -> bool:
@@ -191,11 +191,12 @@ class PodChanges:
             (self._pending.discard if new is None else self._pending.add)(key)
             return pod.metadata.deletion_timestamp is None
         self._pending.discard(key)
-        before = None if old is None else old.metadata.deletion_timestamp
-        if before is None and (new is None or new.metadata.deletion_timestamp is not None):
+        was_there = old is not None and bool(old.spec.node_name) and old.metadata.deletion_timestamp is None
+        is_there = new is not None and new.metadata.deletion_timestamp is None
+        if was_there != is_there:
             requests = self._removed.setdefault(pod.spec.node_name, Counter())
             for name, amount in occupancy(pod).items():
-                requests[name] += amount.milli_value()
+                requests[name] += amount.milli_value() if was_there else -amount.milli_value()
             self._unchecked.add(pod.spec.node_name)
         return True
 
@@ -265,7 +266,7 @@ def _is_still_utilized(
     """Return whether a node that may not be removed may not be removed without some of its pods either.
 
     ``verdict``: that of the last loop, None if the node was no candidate; ``removed``: requests of these pods by
-    resource, in thousandths.
+    resource, in thousandths, less those of pods that came.
     """
     if verdict is None or verdict.reason != NOT_UNDERUTILIZED:
         return verdict is None or verdict.reason is not None
