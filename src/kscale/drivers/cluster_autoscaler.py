@@ -494,6 +494,7 @@ class ClusterAutoscaler:
         going = tracker.deleting or tracker.draining or tracker.recent_evictions
         if going or not is_stable_snapshot(last.snapshot) or not is_repeated_loop(last.before, self.state):
             return ZERO_TIME
+        self._pod_changes.begin()
         columns = last.snapshot.columns
         if self._moments[0] is not columns:
             self._moments = columns, collect_node_moments(columns.objects)

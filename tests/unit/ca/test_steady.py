@@ -216,6 +216,7 @@ class PlacedPods:
 
     def __init__(self, options: AutoscalingOptions | None = None, **verdicts: Eligibility) -> None:
         self.changes = PodChanges(options or AutoscalingOptions())
+        self.changes.begin()
         nodes = kscale.Cluster([node("full", 1000, 1000), node("half", 1000, 1000)]).snapshot().columns
         used = {"full": 0.9, "half": 0.55}
         judged = {
@@ -274,6 +275,8 @@ def test_pods_come_and_go_on_utilized_nodes() -> None:
     assert placed_pods.matter  # 0.9 + 0.1 - 0.3 - 0.099 - 0.102 is below 0.5
     placed_pods.changes.clear()
     assert not placed_pods.matter
+    assert not placed_pods.note(web("half", 1), None)  # the loop is running
+    placed_pods.changes.begin()
     assert placed_pods.note(web("half", 50), None)
     assert placed_pods.matter
 

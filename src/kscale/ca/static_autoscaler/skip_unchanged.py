@@ -145,17 +145,24 @@ class PodChanges:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all changes: a loop observes the cluster now."""
+        """Forget all changes, and record none until :meth:`begin`: a loop observes the cluster now."""
+        self._is_recording = False
         self._moved = False  # whether pods came or went, or ReplicaSets changed
         self._pending: set[str] = set()
         self._removed: dict[str, Counter[str]] = {}  # by node, requests that went less those that came, in thousandths
         self._unchecked: set[str] = set()
+
+    def begin(self) -> None:
+        """Record the changes from now on: the loop has ended, and found the state of the loop before."""
+        self._is_recording = True
 
     def note(self, changes: Iterable[tuple[str, Any, Any]]) -> bool:
         """Record simultaneous changes, as (key, old, new) of objects of a kind; None stands for a missing object.
 
         Returns False if the next loop may depend on one of them, whatever :meth:`can_matter` says.
         """
+        if not self._is_recording:
+            return False
         verdicts: dict[tuple[int, ...], bool] = {}  # by identity of the parts that pods share
         for key, old, new in changes:
             if isinstance(new or old, Pod):
