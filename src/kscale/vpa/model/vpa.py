@@ -286,10 +286,11 @@ class Vpa:
         uncapped = self.uncapped[1]
         mode, pods = self.update_mode, self.pod_count
         for key, aggregate in self.aggregates.items():
-            if key.container in uncapped:
-                new = uncapped[key.container]
-                if quality is not None:
-                    quality.change(aggregate.last_recommendation, new, mode, pods)
+            container = key.container
+            if container in uncapped:
+                old, new = aggregate.last_recommendation, uncapped[container]
+                if quality is not None and old is not None and new is not None:
+                    quality.change(old, new, mode, pods)
                 aggregate.last_recommendation = new
         self.recommendation = recommendation
 
