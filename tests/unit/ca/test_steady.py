@@ -43,7 +43,7 @@ from kscale.ca.unremovable_reasons import NOT_UNDERUTILIZED
 from kscale.effects import SECOND, to_text
 from kscale.effects.moments import MOMENT_MARK
 from kscale.objects.api.apps import ReplicaSet
-from kscale.objects.api.core import Node, NodeSpec, Pod, Taint
+from kscale.objects.api.core import Node, NodeSpec, Pod, PodStatus, Taint
 from kscale.objects.api.meta import Condition, ObjectMeta
 from kscale.objects.nodegroup import DURATION_OPTIONS, Groups, NodeGroup, NodeGroupAutoscalingOptions, NodeGroupOptions
 
@@ -287,6 +287,7 @@ def test_pods_come_and_go_on_utilized_nodes() -> None:
         (web(), web(phase="Succeeded")),
         (web(phase="Failed"), None),
         (web(), web(cpu=200)),
+        (replace(web(at=""), status=PodStatus(nominated_node_name="half")), web()),
         (None, web(annotations={"kubernetes.io/config.mirror": "x"})),
         (None, pod("agent", 10, 10, spec={"node_name": "full"}, owner_references=owner("DaemonSet"))),
         (None, pod("dns", 10, 10, spec={"node_name": "full"}, namespace="kube-system")),

@@ -194,6 +194,8 @@ class PodChanges:
         self._moved = True
         if not self._is_supported or not all(_is_ordinary(each, self._options) for each in (old, new) if each):
             return False
+        if old is not None and not old.spec.node_name and old.status.nominated_node_name:
+            return False  # the pod counted for the node to which it was nominated
         if not pod.spec.node_name:
             (self._pending.discard if new is None else self._pending.add)(key)
             return pod.metadata.deletion_timestamp is None
@@ -202,8 +204,8 @@ class PodChanges:
         is_there = new is not None and new.metadata.deletion_timestamp is None
         if was_there != is_there:
             requests = self._removed.setdefault(pod.spec.node_name, Counter())
-            for name, amount in occupancy(pod).items():
-                requests[name] += amount.milli_value() if was_there else -amount.milli_value()
+            for name, amount in occupancy(pod).items():  # rounded up for pods that go, down for pods that come
+                requests[name] += amount.milli_value() if was_there else 1 - amount.milli_value()
             self._unchecked.add(pod.spec.node_name)
         return True
 
