@@ -28,6 +28,7 @@ from kscale.ca.options import GIB, AutoscalingOptions
 from kscale.ca.scale_down.actuation.actuator import Actuator
 from kscale.ca.static_autoscaler.report import LoopReport
 from kscale.ca.static_autoscaler.skip_unchanged import (
+    PodChanges,
     collect_node_moments,
     find_next_difference,
     get_young_system_pod_times,
@@ -326,6 +327,7 @@ class ClusterAutoscaler:
         self._first = True
         self._last: _Round | None = None
         self._moments: tuple[object, set[Moment]] = None, set()  # cached moments of a snapshot's nodes
+        self._pod_changes = PodChanges(self.options)  # since the last loop that was run
 
     def _start(self) -> None:
         """Start the clock: the process's age and the wait for the first loop count from now."""
@@ -397,6 +399,7 @@ class ClusterAutoscaler:
         if self._trigger.reason:
             _log.debug("%s", self._trigger.reason)
         snapshot = stores.snapshot(now)
+        self._pod_changes.clear()
         self.board.nodes = snapshot.columns.objects
         cluster = self.state.cluster
         self.board.scaling_up = [group for group in cluster.scale_up_requests if is_scaling_up(cluster, group)]
@@ -473,8 +476,8 @@ class ClusterAutoscaler:
 
     @property
     def input_sources(self) -> InputSources:
-        """Declare that rounds depend on the cloud provider, besides the watched objects."""
-        return InputSources(cloud=True)
+        """Declare that rounds depend on the cloud provider, besides what they read of the watched objects."""
+        return InputSources(cloud=True, is_unread=self._pod_changes.note)
 
     def repeats_until(self) -> Moment:
         """Return until when rounds have the result of the last one, which did nothing.
@@ -491,6 +494,7 @@ class ClusterAutoscaler:
         going = tracker.deleting or tracker.draining or tracker.recent_evictions
         if going or not is_stable_snapshot(last.snapshot) or not is_repeated_loop(last.before, self.state):
             return ZERO_TIME
+        self._pod_changes.begin()
         columns = last.snapshot.columns
         if self._moments[0] is not columns:
             self._moments = columns, collect_node_moments(columns.objects)
@@ -506,8 +510,10 @@ class ClusterAutoscaler:
 
     def repeat(self, now: Moment) -> Moment | None:
         """Mark a round as done that repeats the last one. Returns its end; None if the round must be run."""
-        state, last = repeat_state(self.state, now), self._last
-        if state is None or last is None:
+        state, last, report = repeat_state(self.state, now), self._last, self.report
+        if state is None or last is None or report is None:
+            return None
+        if self._pod_changes.can_matter(report.scale_down, last.snapshot.columns, report.groups):
             return None
         self._trigger.register_start(now)
         self.state = state

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate, chain, repeat
 from typing import Any, Final, Generic, NamedTuple, TypeVar, overload
 
 import msgspec
@@ -116,13 +116,15 @@ def runs_of(parts: Sequence[object], before: Sequence[object]) -> list[Run]:
     """
     where = {id(part): i for i, part in enumerate(before)}
     runs: list[Run] = []
-    for i, part in enumerate(parts):
-        position = where.get(id(part), -1)
-        last = runs[-1] if runs else None
-        if last is not None and position == (-1 if last.before < 0 else last.before + i - last.first):
-            runs[-1] = Run(last.first, i + 1, last.before)
-        else:
-            runs.append(Run(i, i + 1, position))
+    first, begin, following = 0, -1, -2  # of the current run; ``following``: the position that continues it
+    for i, position in enumerate(map(where.get, map(id, parts), repeat(-1))):
+        if position != following:
+            if i:
+                runs.append(Run(first, i, begin))
+            first, begin = i, position
+        following = -1 if position < 0 else position + 1
+    if len(parts):
+        runs.append(Run(first, len(parts), begin))
     return runs
 
 

@@ -257,9 +257,9 @@ class _Run:
         ``rank``: order among drivers at one time. ``skip``: skip rounds whose inputs are unchanged.
         """
         world = self.world
-        stores = world.stores(driver.watches)
-        perform = self.log.listening(driver.name, storing_current_versions(world.perform))
         sources = driver.input_sources if skip and isinstance(driver, Repeating) else None
+        stores = world.stores(driver.watches, sources)
+        perform = self.log.listening(driver.name, storing_current_versions(world.perform))
         inputs = None if sources is None else partial(world.inputs, stores, sources)
         return VirtualDrive(driver, stores, world.time, perform, rank=rank, inputs=inputs)
 

@@ -364,14 +364,11 @@ class QualityObserver:
                 name = f"vpa_quality_{short}_recommendation_{side}_usage_diffs_{unit}"
                 self.into.observe(name, labels, difference[chosen])
 
-    def change(self, old: ResourceList | None, new: ResourceList | None, mode: str | None, pods: int) -> None:
+    def change(self, old: ResourceList, new: ResourceList, mode: str | None, pods: int) -> None:
         """Record a change of a container's target, which is observed when the sums of ``into`` are read.
 
-        Nothing is recorded without an old or a new target. ``mode``: the VPA's update mode. ``pods``: number of pods of
-        the VPA.
+        ``mode``: the VPA's update mode. ``pods``: number of pods of the VPA.
         """
-        if old is None or new is None:
-            return
         if not self._changes:
             self.into.later(partial(_observe_changes, self._changes))
         self._changes.append((old, new, mode, pods))

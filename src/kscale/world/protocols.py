@@ -86,12 +86,15 @@ class InputSources(msgspec.Struct, frozen=True, kw_only=True):
     """Sources, besides the kinds that a driver watches, that can change the result of its rounds.
 
     ``cloud``, ``metrics``: whether the result depends on them. ``judged``: watched kinds for which the driver itself
-    decides whether a change matters, when it is notified of the change.
+    decides whether a change matters, when it is notified of the change. ``is_unread``: called with (key, old, new) of
+    simultaneous changes of one kind that is not ``typed``; returns whether the driver will itself decide, in
+    :meth:`~kscale.drivers.driver.Repeating.repeat`, if they matter (None: every change matters).
     """
 
     cloud: bool = False
     metrics: bool = False
     judged: frozenset[str] = frozenset()
+    is_unread: Callable[[Sequence[tuple[str, Any, Any]]], bool] | None = None
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 import kscale
 from builders import node, owner, pod
@@ -27,17 +29,22 @@ from kscale.ca.cluster_state import (
 )
 from kscale.ca.cluster_state.state import Backoff, ScaleUpError
 from kscale.ca.loop_state import ScaleDownState
+from kscale.ca.scale_down.eligibility import Eligibility
+from kscale.ca.scale_down.utilization import Utilization
 from kscale.ca.static_autoscaler import skip_unchanged
 from kscale.ca.static_autoscaler.skip_unchanged import (
     COMPARED_CONSTANTS,
+    PodChanges,
     collect_node_moments,
     find_next_difference,
     get_young_system_pod_times,
 )
+from kscale.ca.unremovable_reasons import NOT_UNDERUTILIZED
 from kscale.effects import SECOND, to_text
 from kscale.effects.moments import MOMENT_MARK
-from kscale.objects.api.core import Node, NodeSpec, Pod, Taint
-from kscale.objects.api.meta import ObjectMeta
+from kscale.objects.api.apps import ReplicaSet
+from kscale.objects.api.core import Node, NodeSpec, Pod, PodStatus, Taint
+from kscale.objects.api.meta import Condition, ObjectMeta
 from kscale.objects.nodegroup import DURATION_OPTIONS, Groups, NodeGroup, NodeGroupAutoscalingOptions, NodeGroupOptions
 
 NOW = 1_790_000_000 * SECOND
@@ -202,3 +209,107 @@ def placed(name: str, created_at: int, namespace: str = "kube-system") -> Pod:
 
 def tainted(name: str, value: str) -> Node:
     return Node(metadata=ObjectMeta(name=name), spec=NodeSpec(taints=[Taint("upgraded", value, "NoSchedule")]))
+
+
+class PlacedPods:
+    """A loop that found the nodes ``full`` and ``half`` utilized, and what changes afterwards."""
+
+    def __init__(self, options: AutoscalingOptions | None = None, **verdicts: Eligibility) -> None:
+        self.changes = PodChanges(options or AutoscalingOptions())
+        self.changes.begin()
+        nodes = kscale.Cluster([node("full", 1000, 1000), node("half", 1000, 1000)]).snapshot().columns
+        used = {"full": 0.9, "half": 0.55}
+        judged = {
+            name: Eligibility(
+                reason=NOT_UNDERUTILIZED,
+                utilization=Utilization(utilization=share, resource_name="cpu", cpu=share),
+                threshold=0.5,
+            )
+            for name, share in used.items()
+        }
+        plan: Any = SimpleNamespace(eligibility={**judged, **verdicts})
+        self.inputs = plan, nodes, Groups([NodeGroup(id="g")])
+
+    def note(self, old: Pod | ReplicaSet | None, new: Pod | ReplicaSet | None) -> bool:
+        item = new or old
+        assert item is not None
+        return self.changes.note([(item.key, old, new)])
+
+    @property
+    def matter(self) -> bool:
+        return self.changes.can_matter(*self.inputs)
+
+
+def web(at: str = "full", cpu: int = 100, phase: str = "Running", **of: Any) -> Pod:
+    item = pod("web", cpu, 10, spec={"node_name": at}, namespace="shop", owner_references=owner("ReplicaSet"), **of)
+    return replace(item, status=replace(item.status, phase=phase))
+
+
+def test_a_loop_reads_no_readiness() -> None:
+    placed_pods, waiting = PlacedPods(full=Eligibility()), web(phase="Pending")  # a node that may be removed
+    conditions = [Condition(type="Ready", status="True")]
+    running = replace(waiting, status=replace(waiting.status, phase="Running", start_time=to_text(NOW)))
+    ready = replace(running, status=replace(running.status, conditions=conditions))
+    ready = replace(ready, metadata=replace(ready.metadata, resource_version="7"))
+    assert placed_pods.note(waiting, running)
+    assert placed_pods.note(running, ready)
+    replicas = ReplicaSet(metadata=ObjectMeta(name="web", namespace="shop"))
+    status = replace(replicas.status, ready_replicas=3)
+    assert placed_pods.note(replicas, replace(replicas, status=status))
+    assert not placed_pods.matter
+
+
+def test_pods_come_and_go_on_utilized_nodes() -> None:
+    placed_pods = PlacedPods()
+    assert placed_pods.note(None, web(at=""))
+    assert placed_pods.matter  # the pod is pending
+    assert placed_pods.note(web(at=""), web())
+    assert placed_pods.note(web("full", 300), None)
+    assert not placed_pods.matter
+    stopping = web("full", 99, deletion_timestamp=to_text(NOW))
+    assert placed_pods.note(web("full", 99), stopping)
+    assert not placed_pods.matter
+    assert placed_pods.note(stopping, None)  # it was subtracted when it began to stop
+    assert not placed_pods.matter
+    assert placed_pods.note(web("full", 102), None)
+    assert placed_pods.matter  # 0.9 + 0.1 - 0.3 - 0.099 - 0.102 is below 0.5
+    placed_pods.changes.clear()
+    assert not placed_pods.matter
+    assert not placed_pods.note(web("half", 1), None)  # the loop is running
+    placed_pods.changes.begin()
+    assert placed_pods.note(web("half", 50), None)
+    assert placed_pods.matter
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (web(), web(phase="Succeeded")),
+        (web(phase="Failed"), None),
+        (web(), web(cpu=200)),
+        (replace(web(at=""), status=PodStatus(nominated_node_name="half")), web()),
+        (None, web(annotations={"kubernetes.io/config.mirror": "x"})),
+        (None, pod("agent", 10, 10, spec={"node_name": "full"}, owner_references=owner("DaemonSet"))),
+        (None, pod("dns", 10, 10, spec={"node_name": "full"}, namespace="kube-system")),
+        (None, pod("low", 10, 10, spec={"node_name": "full", "priority": -11}, namespace="shop")),
+        (web(annotations={"kubernetes.io/config.mirror": "x"}), web()),
+        (None, ReplicaSet()),
+    ],
+)
+def test_a_loop_reads_other_changes(old: Pod | None, new: Pod | None) -> None:
+    assert not PlacedPods().note(old, new)
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["capacity_buffer_pod_injection_enabled", "enable_proactive_scaleup", "enable_provisioning_requests",
+     "ignore_mirror_pods_utilization"],
+)  # fmt: skip
+def test_a_loop_with_other_sources_of_pods_reads_all_that_come(option: str) -> None:
+    assert not PlacedPods(AutoscalingOptions(**{option: True})).note(None, web())
+
+
+def test_a_loop_with_a_removable_node_reads_all_that_come() -> None:
+    placed_pods = PlacedPods(full=Eligibility())
+    assert placed_pods.note(None, web())
+    assert placed_pods.matter

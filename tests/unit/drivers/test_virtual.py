@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -167,6 +168,22 @@ def test_the_cluster_autoscaler_keeps_a_round_only_to_repeat_it(repeats: bool) -
     Drive(world, driver)
     run(world, 100)
     assert (driver.repeats_until() > world.time.now) is repeats
+
+
+def test_no_loop_runs_while_pods_come_and_go_on_a_utilized_node() -> None:
+    world = world_of(deployment(replicas=2, cpu="1200m"))
+    driver = cluster_autoscaler(world, repeats=True)
+    stores = world.stores(driver.watches, driver.input_sources)
+    inputs = partial(world.inputs, stores, driver.input_sources)
+    drive = VirtualDrive(driver, stores, world.time, world.perform, rank=40, inputs=inputs)
+    runs = []
+    for replicas, seconds in ((2, 4000), (3, 100), (2, 100), (1, 200), (5, 200)):
+        scale(world, replicas)
+        run(world, seconds)
+        assert driver.next_due() is not None
+        runs.append(drive.rounds - drive.skipped)
+    assert runs[0] == runs[1] == runs[2] < runs[3] < runs[4]
+    assert len(nodes(world)) == 2
 
 
 def vpa(mode: str) -> VerticalPodAutoscaler:

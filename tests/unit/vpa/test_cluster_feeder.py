@@ -29,7 +29,7 @@ def load(state: RecommenderState, vpas: list[VerticalPodAutoscaler], known: Cont
     world.run(load_vpas_steps(state, vpas, known, Progress(T0)), T0)
     for each in state.vpas.values():
         assert each.item is not None
-        each.stable = StableRound(each.item, recommendation(), {}, each.pod_count, None)
+        each.stable = StableRound(each.item, recommendation(), {}, each.pod_count, None, ())
 
 
 def replica_set(app: str, owner: tuple[str, str] | None = None) -> Any:

@@ -9,7 +9,8 @@ Moments are found by the type of their field, durations by the type of the optio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cache
 from typing import Any, Final
@@ -25,19 +26,25 @@ from kscale.ca.cluster_state import ClusterAutoscalerStatus, state, update
 from kscale.ca.loop_state import LoopState
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.provisioning_requests import processors
+from kscale.ca.scale_down.eligibility import Eligibility
 from kscale.ca.scale_down.moving_pods import get_moving_pods
+from kscale.ca.scale_down.plan import ScaleDownPlan
+from kscale.ca.unremovable_reasons import NOT_UNDERUTILIZED
 from kscale.effects import LAST_TIME, SECOND, ZERO_TIME, Moment, duration, from_text
 from kscale.effects.moments import MOMENT_MARK
-from kscale.objects.api.core import Node, Pod
+from kscale.objects.api.apps import ReplicaSet
+from kscale.objects.api.core import Node, Pod, PodStatus
 from kscale.objects.conditions import changed_at
 from kscale.objects.nodegroup import DURATION_OPTIONS, Groups
-from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
+from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod, is_static_pod
+from kscale.objects.pod_resources import occupancy, resize_infeasible
 from kscale.objects.times import moment_in
-from kscale.snapshot.columns import REMOVED
+from kscale.snapshot.columns import REMOVED, NodeColumns
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
     "COMPARED_CONSTANTS",
+    "PodChanges",
     "collect_node_moments",
     "collect_state_moments",
     "find_next_difference",
@@ -110,6 +117,176 @@ def is_stable_snapshot(snapshot: Snapshot) -> bool:
     table = snapshot.table
     ending = table.columns["deleted"][table.columns["state"] != REMOVED] != ZERO_TIME
     return not snapshot.counts["pending"] and not ending.any()
+
+
+_UNFINISHED: Final = frozenset({"", "Pending", "Running"})
+_ROUNDING: Final = 1e-9
+"""Bound on the rounding errors of differences of utilizations."""
+
+
+class PodChanges:
+    """Changes of pods and ReplicaSets since a loop observed the cluster, and whether the next loop can depend on them.
+
+    A loop reads no readiness, start time or container status of a placed pod. If a loop found no pending pod and no
+    node that may be removed, the next one is the same as long as no pod is pending and each node remains utilized above
+    its threshold with the pods that came since then, and without those that ended or began to terminate.
+    """
+
+    def __init__(self, options: AutoscalingOptions) -> None:
+        self._options = options
+        self._is_supported = not (
+            options.allowed_scheduler_names
+            or options.capacity_buffer_pod_injection_enabled
+            or options.enable_proactive_scaleup
+            or options.enable_provisioning_requests
+            or options.ignore_mirror_pods_utilization
+        )
+        self._plan: tuple[ScaleDownPlan | None, bool] = None, False
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all changes, and record none until :meth:`begin`: a loop observes the cluster now."""
+        self._is_recording = False
+        self._moved = False  # whether pods came or went, or ReplicaSets changed
+        self._pending: set[str] = set()
+        self._removed: dict[str, Counter[str]] = {}  # by node, requests that went less those that came, in thousandths
+        self._unchecked: set[str] = set()
+
+    def begin(self) -> None:
+        """Record the changes from now on: the loop has ended, and found the state of the loop before."""
+        self._is_recording = True
+
+    def note(self, changes: Iterable[tuple[str, Any, Any]]) -> bool:
+        """Record simultaneous changes, as (key, old, new) of objects of a kind; None stands for a missing object.
+
+        Returns False if the next loop may depend on one of them, whatever :meth:`can_matter` says.
+        """
+        if not self._is_recording:
+            return False
+        verdicts: dict[tuple[int, ...], bool] = {}  # by identity of the parts that pods share
+        for key, old, new in changes:
+            if isinstance(new or old, Pod):
+                if not self._note_pod(key, old, new, verdicts):
+                    return False
+            elif not (isinstance(old, ReplicaSet) and isinstance(new, ReplicaSet)):
+                return False
+            elif (old.spec, old.status.replicas) != (new.spec, new.status.replicas):
+                self._moved = True
+        return True
+
+    def _note_pod(self, key: str, old: Pod | None, new: Pod | None, verdicts: dict[tuple[int, ...], bool]) -> bool:
+        """Record a change of a pod; return False if loops may depend on it. ``verdicts``: cache of the batch."""
+        if old is not None and new is not None and old.spec.node_name:
+            spec, status = new.spec, new.status
+            if spec is not old.spec and spec != old.spec:
+                return False
+            parts = old.status, status, spec.containers, spec.init_containers, spec.overhead, spec.resources
+            shared = tuple(map(id, parts))
+            verdict = verdicts.get(shared)
+            if verdict is None:
+                verdict = verdicts[shared] = _is_only_progress(old, new)
+            if not verdict:
+                return False
+            if replace(old.metadata, resource_version=new.metadata.resource_version) == new.metadata:
+                return True
+        pod = new or old
+        assert pod is not None
+        self._moved = True
+        if not self._is_supported or not all(_is_ordinary(each, self._options) for each in (old, new) if each):
+            return False
+        if old is not None and not old.spec.node_name and old.status.nominated_node_name:
+            return False  # the pod counted for the node to which it was nominated
+        if not pod.spec.node_name:
+            (self._pending.discard if new is None else self._pending.add)(key)
+            return pod.metadata.deletion_timestamp is None
+        self._pending.discard(key)
+        was_there = old is not None and bool(old.spec.node_name) and old.metadata.deletion_timestamp is None
+        is_there = new is not None and new.metadata.deletion_timestamp is None
+        if was_there != is_there:
+            requests = self._removed.setdefault(pod.spec.node_name, Counter())
+            for name, amount in occupancy(pod).items():  # rounded up for pods that go, down for pods that come
+                requests[name] += amount.milli_value() if was_there else 1 - amount.milli_value()
+            self._unchecked.add(pod.spec.node_name)
+        return True
+
+    def can_matter(self, plan: ScaleDownPlan | None, columns: NodeColumns, groups: Groups) -> bool:
+        """Return whether the next loop can depend on the recorded changes.
+
+        ``plan``: the scale-down of the last loop, None without one. ``columns``, ``groups``: the loop's nodes and
+        groups, which have not changed since then.
+        """
+        if not self._moved:
+            return False
+        if self._plan[0] is not plan:
+            self._plan = plan, plan is not None and self._has_no_removable_node(plan, groups)
+        if self._pending or plan is None or not self._plan[1]:
+            return True
+        while self._unchecked:
+            name = self._unchecked.pop()
+            if not _is_still_utilized(plan.eligibility.get(name), columns, name, self._removed[name]):
+                return True
+        return False
+
+    def _has_no_removable_node(self, plan: ScaleDownPlan, groups: Groups) -> bool:
+        """Return whether a plan has no node that may be removed, and the rules of utilization are the usual ones."""
+        defaults = self._options.node_group_defaults
+        return all(verdict.reason is not None for verdict in plan.eligibility.values()) and not any(
+            group.options_error or group.options_or(defaults).ignore_daemonsets_utilization for group in groups
+        )
+
+
+_PROGRESS: Final[dict[str, Any]] = {
+    name: getattr(PodStatus(), name)
+    for name in ("phase", "conditions", "start_time", "container_statuses", "init_container_statuses")
+}
+
+
+def _is_only_progress(old: Pod, new: Pod) -> bool:
+    """Return whether two versions of a placed pod with equal specs occupy the same resources and are not finished.
+
+    Their statuses may differ only in conditions, start time, the statuses of containers, and whether the pod runs.
+    """
+    return (
+        {old.status.phase, new.status.phase} <= _UNFINISHED
+        and replace(old.status, **_PROGRESS) == replace(new.status, **_PROGRESS)
+        and occupancy(old) == occupancy(new)
+        and resize_infeasible(old) == resize_infeasible(new)
+    )
+
+
+def _is_ordinary(pod: Pod, options: AutoscalingOptions) -> bool:
+    """Return whether a loop that cannot remove the pod's node reads nothing of the pod but its requests.
+
+    False for finished pods, pods that templates of nodes may contain, pods of kube-system, pods with claims to devices,
+    and pods that do not count because of their priority.
+    """
+    return pod.status.phase in _UNFINISHED and not (
+        pod.spec.resource_claims
+        or pod.metadata.namespace == "kube-system"
+        or (pod.spec.priority is not None and pod.spec.priority < options.expendable_pods_priority_cutoff)
+        or is_daemonset_pod(pod)
+        or (pod.metadata.annotations and (is_mirror_pod(pod) or is_static_pod(pod)))
+    )
+
+
+def _is_still_utilized(
+    verdict: Eligibility | None, columns: NodeColumns, name: str, removed: Mapping[str, int]
+) -> bool:
+    """Return whether a node that may not be removed may not be removed without some of its pods either.
+
+    ``verdict``: that of the last loop, None if the node was no candidate; ``removed``: requests of these pods by
+    resource, in thousandths, less those of pods that came.
+    """
+    if verdict is None or verdict.reason != NOT_UNDERUTILIZED:
+        return verdict is None or verdict.reason is not None
+    used = verdict.utilization
+    if used is None or verdict.threshold is None or name not in columns.index:
+        return False
+    available = (columns.objects[columns.index[name]].status.allocatable or {}).get(used.resource_name)
+    if available is None or available.milli_value() <= 0:
+        return False
+    left = used.utilization - removed.get(used.resource_name, 0) / available.milli_value()
+    return bool(left > verdict.threshold + _ROUNDING)
 
 
 def _drop_status(state: LoopState) -> LoopState:

@@ -157,12 +157,13 @@ _NO_NUMBERS: Final = np.full(1, -1, np.int32)
 class NodeNumbers:
     """Node names, numbered in order of first appearance in the growing list ``names``."""
 
-    __slots__ = ("_batch", "_number", "names")
+    __slots__ = ("_batch", "_found", "_number", "names")
 
     def __init__(self, names: list[str]) -> None:
         self.names = names
         self._number = {name: number for number, name in enumerate(names)}
         self._batch: tuple[list[str], NDArray[np.int32]] | None = None
+        self._found: tuple[Sequence[str], int, NDArray[np.int64]] | None = None  # the last names, how many have numbers
 
     def __reduce__(self) -> tuple[type[NodeNumbers], tuple[list[str]]]:
         """Return the names only; the rest is derived from them."""
@@ -181,8 +182,16 @@ class NodeNumbers:
         return number
 
     def find(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Return the numbers of names: int64[n], -1 for a name without number."""
-        return np.fromiter(map(self._number.get, names, repeat(-1)), np.int64, len(names))
+        """Return the numbers of names: int64[n], -1 for a name without number. Do not modify the result.
+
+        The result for the tuple of the last call is reused.
+        """
+        found, count = self._found, len(self.names)
+        if found is not None and found[0] is names and found[1] == count:
+            return found[2]
+        numbers = np.fromiter(map(self._number.get, names, repeat(-1)), np.int64, len(names))
+        self._found = (names, count, numbers) if isinstance(names, tuple) else None
+        return numbers
 
     def get_batch_numbers(self, names: list[str], which: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return the numbers of ``names[which]``, adding new names; -1 where ``which`` is -1: int32[n].

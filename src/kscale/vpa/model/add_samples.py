@@ -242,10 +242,12 @@ def add_container_usage(
         return add_usage(state, usage.to_usage(), now, quality)
     numbers = np.arange(len(usage.time), dtype=np.int32)
     errors: list[tuple[int, UsageError]] = []
+    known: list[AggregateRecommendation] | None = None
     for kind, value in ((CPU_SAMPLE, usage.cpu), (MEMORY_SAMPLE, usage.memory)):
         samples = Usage(usage.containers, numbers, usage.time, value, kind)
-        adder = _SampleAdder(state, samples, resolved.slots, resolved, quality)
+        adder = _SampleAdder(state, samples, resolved.slots, resolved, quality, known)
         errors += [(2 * i + kind, error) for i, error in adder.add(kind, None)]
+        known = adder.recommendations
     return [error for _, error in sorted(errors, key=itemgetter(0))]
 
 
@@ -337,7 +339,8 @@ class _SampleAdder(msgspec.Struct, eq=False):
     _slot: npt.NDArray[np.int32]
     _resolved: _ResolvedContainers
     _quality: QualityObserver | None
-    _kept: list[AggregateRecommendation] | None = None
+    recommendations: list[AggregateRecommendation] | None = None
+    """Of the aggregates, before samples are added; None: not read yet."""
 
     def add(self, kinds: npt.NDArray[np.uint8] | int, where: _RowSelection | None) -> list[tuple[int, UsageError]]:
         """Add the samples in the rows ``where`` (None: all), which are either all of CPU or none of CPU.
@@ -411,9 +414,9 @@ class _SampleAdder(msgspec.Struct, eq=False):
         """
         if self._quality is None:
             return
-        if self._kept is None:  # adding samples does not change recommendations
-            self._kept = get_aggregate_recommendations(self._resolved.aggregates)
-        recommendations = self._kept
+        if self.recommendations is None:  # adding samples does not change recommendations
+            self.recommendations = get_aggregate_recommendations(self._resolved.aggregates)
+        recommendations = self.recommendations
         if not any(recommendations):
             return
         aggregate, container = self._resolved.aggregate, self._usage.container

@@ -76,12 +76,17 @@ class AggregateStore:
     memory_peak: _Times
     oom_peak: _Times
 
-    def __init__(self, options: RecommenderOptions) -> None:
+    def __init__(self, options: RecommenderOptions, rows: int = 0) -> None:
+        """Create a store without containers, with ``rows`` allocated rows for aggregates."""
         self.options = options
-        self.cpu = Histograms(CPU_HISTOGRAM_OPTIONS, 0, duration(options.cpu_histogram_decay_half_life))
-        self.memory = Histograms(MEMORY_HISTOGRAM_OPTIONS, 0, duration(options.memory_histogram_decay_half_life))
-        for name, type_ in (*AGGREGATE_COLUMNS.items(), *CONTAINER_COLUMNS.items()):
+        self.cpu = Histograms(CPU_HISTOGRAM_OPTIONS, rows, duration(options.cpu_histogram_decay_half_life))
+        self.memory = Histograms(MEMORY_HISTOGRAM_OPTIONS, rows, duration(options.memory_histogram_decay_half_life))
+        for name, type_ in AGGREGATE_COLUMNS.items():
+            setattr(self, name, np.zeros(rows, type_))
+        for name, type_ in CONTAINER_COLUMNS.items():
             setattr(self, name, np.empty(0, type_))
+        if rows:
+            self._begin_rows(slice(None))
         self.free_rows: list[int] = []
         self.free_slots: list[int] = []
         self._native: _histogram.Usage | None = None
@@ -126,11 +131,6 @@ class AggregateStore:
         if not self.free_rows:
             self._grow_rows(max(16, len(self.first) // 4))
         return self.free_rows.pop()
-
-    def take_rows(self, count: int) -> _Times:
-        """Allocate several rows and return their numbers, in the order of single allocations."""
-        self._grow_rows(count - len(self.free_rows))
-        return np.array([self.free_rows.pop() for _ in range(count)], np.int64)
 
     def _begin_rows(self, rows: int | slice | _Times) -> None:
         """Reset the columns of rows, but not their histograms."""

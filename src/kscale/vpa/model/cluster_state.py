@@ -10,7 +10,7 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import repeat
+from itertools import chain, repeat
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -161,6 +161,8 @@ class RecommenderState:
         self.last_checkpoint_gc: Moment = ZERO_TIME
         self.placement_version = 0
         """Number that changes whenever a container may feed another aggregate."""
+        self.link_version = 0
+        """Number that changes whenever an aggregate is linked to a VPA, or removed."""
         self.resolved_containers: Any = None
         """Containers of the last usage, resolved by :func:`~kscale.vpa.model.add_samples.add_usage`."""
         self.merge_plans: list[Any] = []
@@ -237,7 +239,7 @@ class RecommenderState:
 
     def matching_pods(self, vpa: Vpa) -> list[PodState]:
         """Return the pods that a VPA selects, by name."""
-        pods = (pod for label_set in vpa.label_sets.values() for pod in label_set.pods.values())
+        pods = chain.from_iterable(label_set.pods.values() for label_set in vpa.label_sets.values())
         return sorted(pods, key=attrgetter("name"))
 
     def slots_of(self, vpa: Vpa) -> VpaContainerSlots:
@@ -251,10 +253,10 @@ class RecommenderState:
             number: list[int] = []
             names: dict[str, int] = {}
             for pod in self.matching_pods(vpa):
-                aggregates = pod.label_set.aggregates
-                for name, container in pod.containers.items():
+                aggregates, containers = pod.label_set.aggregates, pod.containers
+                for name in containers:
                     if name in aggregates:
-                        slots.append(container.slot)
+                        slots.append(containers[name].slot)
                         number.append(names.setdefault(name, len(names)))
             cached = VpaContainerSlots(np.array(slots, np.int64), np.array(number, np.int64), list(names))
         self._slots[vpa] = self.placement_version, current, cached
@@ -413,6 +415,7 @@ class RecommenderState:
         """Link an aggregate to a VPA, unless it is linked (upstream's ``UseAggregationIfMatching``)."""
         if aggregate.key in vpa.aggregates:
             return
+        self.link_version += 1
         vpa.aggregates[aggregate.key] = aggregate
         aggregate.is_under_vpa = True
         aggregate.update_mode = vpa.update_mode
@@ -510,6 +513,7 @@ class RecommenderState:
         del self.aggregates[key]
         label_set = self._label_sets[key.namespace, key.labels]
         self._mark_changed(label_set)
+        self.link_version += 1
         self.container_slots.forget_all()
         del label_set.aggregates[key.container]
         for vpa in self.vpas_of(label_set):
@@ -537,12 +541,12 @@ class MergedContainers(NamedTuple):
 class _MergePlan(NamedTuple):
     """How to merge the aggregates of ``vpas`` by container name: row ``rows[i]`` of the store into row ``into[i]``.
 
-    Merged row *i* belongs to ``names[i]``: a VPA and one of its container names. The plan is valid while no container
-    changes its aggregate (``placement_version``).
+    Merged row *i* belongs to ``names[i]``: a VPA and one of its container names. The plan is valid while no aggregate
+    is linked to a VPA or removed (``link_version``).
     """
 
     vpas: list[Vpa]
-    placement_version: int
+    link_version: int
     names: list[tuple[Vpa, str]]
     into: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int64]
@@ -555,8 +559,8 @@ def merge_containers(state: RecommenderState, vpas: Iterable[Vpa]) -> MergedCont
     shift the reference times of the aggregates in ``state``.
     """
     names, into, rows = _get_merge_plan(state, list(vpas))[2:]
-    store = AggregateStore(state.options)
-    store.merge(store.take_rows(len(names))[into], state.store, rows)
+    store = AggregateStore(state.options, len(names))
+    store.merge(into, state.store, rows)
     return MergedContainers(names, store)
 
 
@@ -565,7 +569,7 @@ def _get_merge_plan(state: RecommenderState, vpas: list[Vpa]) -> _MergePlan:
 
     Plans of VPAs with initial states are not cached.
     """
-    known: list[_MergePlan] = [plan for plan in state.merge_plans if plan.placement_version == state.placement_version]
+    known: list[_MergePlan] = [plan for plan in state.merge_plans if plan.link_version == state.link_version]
     for plan in known:
         if plan.vpas == vpas:
             return plan
@@ -600,7 +604,7 @@ def _build_merge_plan(state: RecommenderState, vpas: list[Vpa]) -> _MergePlan:
                 names.append((vpa, name))
             into.append(local[name])
             rows.append(row)
-    return _MergePlan(vpas, state.placement_version, names, np.array(into, np.int64), np.array(rows, np.int64))
+    return _MergePlan(vpas, state.link_version, names, np.array(into, np.int64), np.array(rows, np.int64))
 
 
 def _get_key(item: tuple[tuple[str, str, str], object]) -> tuple[str, str, str]:

@@ -161,7 +161,8 @@ class StableRound(NamedTuple):
     """A round that did not change a VPA's status, which another round with the same inputs repeats.
 
     ``item``: the VPA object; ``raw``: the recommendation before it was capped; ``most``: the maximum allowed amounts;
-    ``pods``: the number of pods; ``result``: the :class:`~kscale.vpa.recommender.records.VpaResult`.
+    ``pods``: the number of pods; ``result``: the :class:`~kscale.vpa.recommender.records.VpaResult`; ``labels``: values
+    of the labels of the metric that counts VPAs.
     """
 
     item: VerticalPodAutoscaler
@@ -169,6 +170,7 @@ class StableRound(NamedTuple):
     most: ResourceList
     pods: int
     result: Any
+    labels: tuple[str | bool, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -206,6 +208,10 @@ class Vpa:
     compared: CachedComparison | None = field(init=False, default=None, repr=False)
     item: VerticalPodAutoscaler | None = field(init=False, default=None, repr=False)
     """The VPA object of the last list."""
+    uncapped: tuple[RecommendedPodResources, dict[str, ResourceList | None]] | None = field(
+        init=False, default=None, repr=False
+    )
+    """The last recommendation, and its uncapped targets by container name."""
     stable: StableRound | None = field(init=False, default=None, repr=False)
     """The last round, if it did not change the status."""
 
@@ -274,13 +280,17 @@ class Vpa:
 
         Aggregates of other containers stay unchanged. ``quality`` receives the changes of targets.
         """
-        uncapped = {item.container_name: item.uncapped_target for item in recommendation.container_recommendations}
+        if self.uncapped is None or self.uncapped[0] is not recommendation:
+            items = recommendation.container_recommendations
+            self.uncapped = recommendation, {item.container_name: item.uncapped_target for item in items}
+        uncapped = self.uncapped[1]
         mode, pods = self.update_mode, self.pod_count
         for key, aggregate in self.aggregates.items():
-            if key.container in uncapped:
-                new = uncapped[key.container]
-                if quality is not None:
-                    quality.change(aggregate.last_recommendation, new, mode, pods)
+            container = key.container
+            if container in uncapped:
+                old, new = aggregate.last_recommendation, uncapped[container]
+                if quality is not None and old is not None and new is not None:
+                    quality.change(old, new, mode, pods)
                 aggregate.last_recommendation = new
         self.recommendation = recommendation
 

@@ -271,11 +271,12 @@ def convert_usage_columns(usage: PodUsage) -> Usage:
 
 def _read_container_usage(usage: PodUsage) -> ContainerUsage:
     """Return the samples of columns of pod usage. A missing amount is 0."""
-    counts, cpu = np.diff(usage.ends, prepend=0), np.zeros(len(usage.container), np.int64)
+    cpu = np.zeros(len(usage.container), np.int64)
     for name, milli, _ in usage.columns():
         if name == CPU:
             cpu = milli
-    time = usage.time if (counts == 1).all() else np.repeat(usage.time, counts)
+    is_single = len(cpu) == len(usage.ends) and np.array_equal(usage.ends, np.arange(1, len(cpu) + 1))
+    time = usage.time if is_single else np.repeat(usage.time, np.diff(usage.ends, prepend=0))
     return ContainerUsage(usage.container_names(), time, cpu, usage.whole(MEMORY))
 
 

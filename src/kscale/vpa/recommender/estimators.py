@@ -106,7 +106,10 @@ def get_minimum_resources(containers: npt.NDArray[np.int64], options: Recommende
     """
     cpu = cores_to_millicores(options.pod_recommendation_min_cpu_millicores * 0.001)
     memory = to_resource_amount(options.pod_recommendation_min_memory_mb * 1024.0 * 1024.0)
-    sizes, which = np.unique(containers, return_inverse=True)
+    if len(containers) and (containers == containers[0]).all():
+        sizes, which = containers[:1], np.zeros(len(containers), np.int64)
+    else:
+        sizes, which = np.unique(containers, return_inverse=True)
     table = [(scale_amount(cpu, 1.0 / n), scale_amount(memory, 1.0 / n)) for n in sizes.tolist()]
     shares: npt.NDArray[np.int64] = np.array(table, np.int64).reshape(-1, 2)[which]
     return shares

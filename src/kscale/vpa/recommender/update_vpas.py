@@ -267,7 +267,8 @@ def recommend_vpas(
             and not result.status_written
             and vpa.conditions == {each.type: each for each in vpa.observed_status.conditions}
         ):
-            vpa.stable = StableRound(vpa.item, raw[vpa.key], global_max, vpa.pod_count, result)
+            labels = _build_labels(vpa)
+            vpa.stable = StableRound(vpa.item, raw[vpa.key], global_max, vpa.pod_count, result, labels)
     return results
 
 
@@ -377,14 +378,7 @@ def _count_objects(state: RecommenderState, tally: ObservationTally) -> None:
     The counts are of now, and are added when the sums are read.
     """
     counts: Counter[tuple[str | bool, ...]] = Counter(
-        (
-            vpa.update_mode or "Recreate",
-            vpa.has_recommendation,
-            vpa.api_version,
-            not vpa.condition_is_true(NO_PODS_MATCHED),
-            vpa.condition_is_true(CONFIG_UNSUPPORTED),
-        )
-        for vpa in state.observed_vpas()
+        [_build_labels(vpa) if vpa.stable is None else vpa.stable.labels for vpa in state.observed_vpas()]
     )
 
     def tell(into: ObservationTally) -> None:  # zero counts are added only when they are read
@@ -392,6 +386,17 @@ def _count_objects(state: RecommenderState, tally: ObservationTally) -> None:
             into.count(_VPA_OBJECTS_METRIC, dict(zip(_VPA_OBJECTS_LABELS, sort, strict=True)), counts[sort])
 
     tally.later(tell)
+
+
+def _build_labels(vpa: Vpa) -> tuple[str | bool, ...]:
+    """Return the values of the labels of ``vpa_objects_count`` for a VPA."""
+    return (
+        vpa.update_mode or "Recreate",
+        vpa.has_recommendation,
+        vpa.api_version,
+        not vpa.condition_is_true(NO_PODS_MATCHED),
+        vpa.condition_is_true(CONFIG_UNSUPPORTED),
+    )
 
 
 def is_equal_status(a: VerticalPodAutoscalerStatus, b: VerticalPodAutoscalerStatus) -> bool:

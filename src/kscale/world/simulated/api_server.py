@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar
 from zlib import crc32
@@ -402,8 +403,8 @@ class ApiObjects:
         statuses, version = _DeferredStatuses(make), self._versions[kind]
         self._versions[kind] = version + len(keys)
         deferred = self._deferred.setdefault(kind, {})
-        for number, key in enumerate(keys, version + 1):
-            deferred[key] = number, statuses
+        numbers = range(version + 1, version + len(keys) + 1)
+        deferred.update(zip(keys, zip(numbers, repeat(statuses)), strict=True))
         return True
 
     def _is_heard(self, kind: str) -> bool:

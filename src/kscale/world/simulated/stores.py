@@ -161,11 +161,18 @@ class ClusterView:
 class SimulatedStores:
     """The part of a ClusterView that a driver watches (:class:`kscale.world.protocols.Stores`).
 
-    The first subscriber gets all existing objects as new ones, as from a list.
+    The first subscriber gets all existing objects as new ones, as from a list. ``is_unread``: see
+    :class:`~kscale.world.protocols.InputSources`; changes that it accepts are not counted.
     """
 
-    def __init__(self, view: ClusterView, watches: Sequence[Watch]) -> None:
+    def __init__(
+        self,
+        view: ClusterView,
+        watches: Sequence[Watch],
+        is_unread: Callable[[Changes[Any]], bool] | None = None,
+    ) -> None:
         self._view = view
+        self._is_unread, self._is_counted = is_unread, False
         self._calls: list[Callable[[Change | None], None]] = []
         self._changes: Counter[str] = Counter()
         self._untyped = frozenset(watch.kind for watch in watches if not watch.typed)
@@ -181,8 +188,9 @@ class SimulatedStores:
 
     def _count_changes(self, kind: str, changes: Changes[Any]) -> None:
         """Count changes of a kind, update the objects of a typed watch, and notify subscribers."""
-        if kind in self._untyped:
+        if kind in self._untyped and (self._is_counted or self._is_unread is None or not self._is_unread(changes)):
             self._changes[kind] += len(changes)
+            self._is_counted = True
         typed = self._typed.get(kind)
         if typed is None or not self._listed:
             return
@@ -201,7 +209,8 @@ class SimulatedStores:
             change = Change(watch=watch, old=before, new=after)
             for call in calls:
                 call(change)
-        self._changes[kind] += count
+        if kind not in self._untyped:  # otherwise they have been counted above
+            self._changes[kind] += count
         for call in calls if count else ():
             call(None)
 
@@ -215,8 +224,9 @@ class SimulatedStores:
         """Return the number of changes of watched kinds so far, except of the kinds in ``without``.
 
         Changes of a typed watch count from the first subscription on, and only of objects that the watch selects or
-        selected before.
+        selected before. Changes that no round reads may count once another change has come since the last call.
         """
+        self._is_counted = False
         return sum(count for kind, count in self._changes.items() if kind not in without)
 
     # -- Stores ------------------------------------------------------------------------------------------------------

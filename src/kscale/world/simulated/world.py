@@ -177,9 +177,12 @@ class SimulatedWorld:
             self.metrics.changes if sources.metrics else 0,
         )
 
-    def stores(self, watches: Sequence[Watch]) -> SimulatedStores:
-        """Return the stores of a driver with these watches."""
-        return SimulatedStores(self.seen, watches)
+    def stores(self, watches: Sequence[Watch], sources: InputSources | None = None) -> SimulatedStores:
+        """Return the stores of a driver with these watches.
+
+        ``sources``: if given, changes of which its ``is_unread`` says that no round reads them are not counted.
+        """
+        return SimulatedStores(self.seen, watches, None if sources is None else sources.is_unread)
 
     def _latency(self, action: Action) -> int:
         """Return the nanoseconds until an action is performed."""
