@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections import Counter
@@ -14,6 +15,7 @@ from hostile.http_server import Api, HostileServer
 from hostile.programs import PROGRAMS, Cluster
 from hostile.scenarios import SCENARIOS, Scenario
 from kscale.world.clock import SystemClock
+from kscale.world.kubernetes.aiohttp_transport import _IDLE_SECONDS
 from unit.drivers.vpa_world import SERVED
 
 __all__ = ["soak"]
@@ -22,6 +24,8 @@ _GROWTH: Final = 1.05
 _NOISE: Final = 8 << 20
 """Bytes that the memory of a process varies by from one moment to the next."""
 _MOMENTS: Final = 8
+_SETTLING: Final = _IDLE_SECONDS + 5
+"""Seconds after which a program has closed the connections that only a fault needed."""
 _FAILURES: Final = ("kscale_request_failures_total", "kscale_watch_failures_total", "kscale_unreadable_objects_total")
 
 
@@ -109,8 +113,13 @@ async def _round(campaign: Campaign, scenario: Scenario) -> list[str]:
 async def _marks(campaign: Campaign, choose: Callable[..., Counter[str]]) -> dict[str, Mark]:
     """What each program holds while it works on a good server: of memory the least of some moments, of threads and open
     files what ``choose`` says. A connection that is being opened anew is missing at some moments, and is no leak later.
+    The moments begin when the connections that are idle since the last fault are closed.
     """
     marks: dict[str, Mark] = {}
+    settled = time.monotonic() + _SETTLING
+    while time.monotonic() < settled:
+        await campaign.check({})
+        await asyncio.sleep(1)
     for _ in range(_MOMENTS):
         await campaign.check({})
         for name, program in campaign.programs.items():

@@ -77,7 +77,7 @@ def test_cached_conversion() -> None:
 
     def convert(type_: type, value: object) -> object:
         calls.append(value)
-        if value == "bad":
+        if value in ("bad", ["bad"]):
             raise ValueError(value)
         return [type_, value]
 
@@ -93,6 +93,8 @@ def test_cached_conversion() -> None:
         with pytest.raises(ValueError, match="bad"):
             convert_once(int, "bad")
     assert calls[-2:] == ["bad", "bad"]
+    with pytest.raises(ValueError, match="bad"):
+        convert_once(int, ["bad"])  # its own error, although a list is not hashable
     with pytest.raises(TypeError):
         convert_once(int, [])
 

@@ -417,6 +417,15 @@ def test_refused_groups() -> None:
         _names.select_rows(np.array([0, 5]), rows, np.array([0, 1]), np.array([0]))
 
 
+@pytest.mark.parametrize("member", ["kind", "apiVersion"])
+def test_a_list_whose_kind_or_version_is_not_utf8_is_none(member: str) -> None:
+    projector = _projection.Projector(("object", {"a": "keep"}, ()), 1, 0)
+    text = b'{"%s":"?","items":[{"a":1}]}' % member.encode()
+    assert projector.scan(text) is not None
+    assert projector.scan(text.replace(b"?", b"v\xff")) is None
+    assert projector.scan(text.replace(b"?", "ü".encode())) is not None
+
+
 def test_released_text_gets_a_new_number() -> None:
     projector = _projection.Projector(("object", {"a": "keep"}, ()), 1, 0)
     for _ in range(2):  # the second time it is the last one that was asked for before

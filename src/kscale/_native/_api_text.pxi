@@ -1,6 +1,5 @@
 # Part of _projection. Texts of the API as they are usually written (kscale/api_text.hpp).
 
-from cpython.dict cimport PyDict_GetItem
 from libc.stdint cimport int64_t
 from libcpp cimport bool as cbool
 from libcpp.vector cimport vector
@@ -96,9 +95,12 @@ def cached_conversion(type kind not None, convert not None, Py_ssize_t most):
         if type_ is not kind:
             return convert(type_, value)
         key = value if type(value) is str else (type(value), value)
-        result = PyDict_GetItem(cached, key)
-        if result is not NULL:
-            return <object>result
+        try:
+            result = cached.get(key, cached)
+        except TypeError:  # not hashable: its conversion most often raises a better error
+            result = cached
+        if result is not cached:
+            return result
         converted = convert(type_, value)
         if len(cached) >= most:
             cached.clear()

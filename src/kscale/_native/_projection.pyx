@@ -563,7 +563,7 @@ cdef class Projector:
     def scan(self, const unsigned char[::1] data, int threads=1, int64_t grain=1 << 20, tuple kind=(b"", b""),
              meanwhile=None):
         """``(begin, size, combined, places, api_version, kind, metadata)``, or None if ``data`` is not one JSON object with an
-        array under ``items``. The result does not depend on ``threads``;
+        array under ``items``, or if its apiVersion or kind is not UTF-8. The result does not depend on ``threads``;
         ``grain``: bytes that make another one worth it; ``kind``: (apiVersion, kind); items that say first that they are of
         another one are not looked into. ``meanwhile``: is called with the first three and ``places``, of all items so far,
         and the number of the first that is new, while other threads read what comes next. Until the end they may still
@@ -602,10 +602,13 @@ cdef class Projector:
                 del running
         if not ok:
             return None
-        names = [
-            "" if head[i].size < 0 else PyUnicode_DecodeUTF8(<const char*>&data[0] + head[i].begin, head[i].size, NULL)
-            for i in range(2)
-        ]
+        try:
+            names = [
+                "" if head[i].size < 0 else PyUnicode_DecodeUTF8(<const char*>&data[0] + head[i].begin, head[i].size, NULL)
+                for i in range(2)
+            ]
+        except UnicodeDecodeError:
+            return None
         return (
             places.begin(0), places.size(0), places.combined(0), places, names[0], names[1],
             b"" if head[2].size < 0 else PyBytes_FromStringAndSize(<const char*>&data[0] + head[2].begin, head[2].size),

@@ -221,6 +221,7 @@ class Relist:
     def _empty(self, view: memoryview) -> Page:
         """Return a page without items. Raises InputError if the text is not a list of the kind."""
         try:
+            str(view, "utf-8")  # msgspec does not check the values that it skips
             page = _LISTS.decode(view)
         except _UNREADABLE as error:
             raise InputError(f"not a list of {self.kind}: {error}") from None

@@ -431,6 +431,16 @@ def test_nothing_is_removed_where_a_list_breaks_off() -> None:
     assert cluster.keys("Pod") == ["x/old", "x/a"]
 
 
+@pytest.mark.parametrize("name", [b'"PodList"', b'"v1"'])
+@pytest.mark.parametrize("kind", ["Pod", "Node"])
+def test_a_list_whose_kind_or_version_is_not_utf8_is_refused(name: bytes, kind: str) -> None:
+    data = listed(pod("a")).replace(name, name[:-1] + b'\xff"')
+    cluster = Cluster([pod("old")])
+    with pytest.raises(InputError, match=f"not a list of {kind}: 'utf-8' codec can't decode byte 0xff"):
+        cluster.replace(kind, [data])
+    assert cluster.keys("Pod") == ["x/old"]
+
+
 def test_unreadable_object_keeps_its_old_version() -> None:
     cluster = Cluster([pod("a"), pod("b")])
     with cluster.relist("Pod") as listing:
