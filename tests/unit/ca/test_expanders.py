@@ -27,10 +27,10 @@ from kscale.ca.expander.price import (
     get_preferred_node,
 )
 from kscale.ca.expander.types import ExpanderInput, Option
-from kscale.ca.go_math import tanh
 from kscale.effects import SECOND, ApiError, GetPrices, Prices, Ranking, RankOptions
 from kscale.errors import InputError
 from kscale.objects.api.core import Node, Pod
+from kscale.objects.go_numbers import tanh
 from kscale.objects.nodegroup import Groups
 from kscale.objects.quantity import Quantity
 from performing import performed
@@ -479,4 +479,5 @@ def test_options_of_one_group_keep_their_own_calculations() -> None:
     options = [Option(group="g", node_count=1, pods=[], debug=debug) for debug in ("first", "second")]
     result = filter_by_price(options, inputs)
     assert [option.debug.split()[0] for option in result.survivors] == ["first", "second"]
-    assert result.notes["g"] == result.survivors[1].debug
+    assert result.notes == {"g": result.survivors[1].debug}
+    assert type(result.notes) is dict, "as of the other expanders"

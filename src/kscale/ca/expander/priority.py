@@ -19,7 +19,7 @@ from kscale.ca.expander.types import ExpanderInput, FilterResult, Option
 from kscale.effects import Event
 from kscale.imports import lazy_pattern, library
 from kscale.objects.api.core import ObjectReference
-from kscale.objects.selectors import parse_int64
+from kscale.objects.go_numbers import parse_int64
 
 __all__ = [
     "PRIORITY_CONFIG_MAP_NAME",

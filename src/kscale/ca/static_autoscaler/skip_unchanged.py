@@ -30,6 +30,7 @@ from kscale.effects import LAST_TIME, SECOND, ZERO_TIME, Moment, duration, from_
 from kscale.effects.moments import MOMENT_MARK
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.conditions import changed_at
+from kscale.objects.go_numbers import parse_int64
 from kscale.objects.nodegroup import DURATION_OPTIONS, Groups
 from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
 from kscale.objects.times import moment_in
@@ -164,8 +165,9 @@ def collect_node_moments(nodes: Sequence[Node]) -> set[Moment]:
         texts.update([each.last_transition_time for each in node.status.conditions])
         for taint in node.spec.taints:
             texts.add(taint.time_added)
-            if taint.value.isdecimal() and int(taint.value) <= LAST_TIME // SECOND:  # some numbers are not times
-                moments.add(int(taint.value) * SECOND)
+            seconds = parse_int64(taint.value)
+            if seconds is not None and 0 <= seconds <= LAST_TIME // SECOND:  # some numbers are not times
+                moments.add(seconds * SECOND)
     try:
         moments.update(from_text(text) for text in texts if text)
     except ValueError:
