@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from kscale import InputError
+from kscale.ca.options import AutoscalingOptions
 from kscale.hpa.options import HPAOptions
 from kscale.simulation import Scenario, build, running, simulate
 from kscale.vpa.options import RecommenderOptions, UpdaterOptions
@@ -92,6 +93,13 @@ def test_explicit_options_are_checked() -> None:
     nothing = timedelta()
     with pytest.raises(InputError, match=NOW):
         build(created, options={"horizontal": HPAOptions(horizontal_pod_autoscaler_sync_period=nothing)})
+    for controller, options, text in (
+        ("vpa_recommender", RecommenderOptions(storage="prometheus"), "flags.storage: a simulated cluster has no"),
+        ("vpa_updater", UpdaterOptions(updater_interval=nothing), "flags.updater-interval: must be greater than zero"),
+        ("cluster_autoscaler", AutoscalingOptions(expander="x"), "flags.expander: Expander x not supported"),
+    ):
+        with pytest.raises(InputError, match=text):
+            build(created, options={controller: options})
     assert [each.field for each in RecommenderOptions(recommender_interval=nothing).problems()] == [
         "recommender_interval"
     ]
