@@ -210,7 +210,7 @@ def load_batches(
         report.current = record
         if not isinstance(obj, Pod):
             metadata = obj.metadata
-            key = (record.kind, metadata.namespace, metadata.name)
+            key = _key(record.kind, metadata.namespace, metadata.name)
             repeated = key in seen
             seen.add(key)
         else:
@@ -219,7 +219,7 @@ def load_batches(
             pods.add(pod_key)
         if repeated:
             report.duplicates += 1
-            report.warn(_TWICE, record)
+            report.warn(_TWICE, msgspec.structs.replace(record, data=obj))  # with the namespace that it counts in
         yield loaded
     yield from custom.load(report, namespace)
     report.current = None
@@ -266,7 +266,7 @@ class _CustomRecords:
                 loaded.obj.metadata = msgspec.structs.replace(metadata, namespace=metadata.namespace or namespace)
                 if loaded.obj.key in names:
                     report.duplicates += 1
-                    report.warn(_TWICE, record)
+                    report.warn(_TWICE, msgspec.structs.replace(record, data=loaded.obj))
                 names.add(loaded.obj.key)
                 report.current = record
                 report.total += 1
@@ -380,9 +380,14 @@ def _plain_decoder(start: bytes) -> Callable[[memoryview], KubeObject] | None:
     return None if type_ in (None, Pod, CustomWorkload) or kind.endswith("List") else decoder(type_).decode
 
 
+def _key(kind: str, namespace: str, name: str) -> tuple[str, str, str]:
+    """Return what identifies an object: its kind, namespace and name; the name alone for a node."""
+    return kind, "" if kind == "Node" else namespace, name
+
+
 def _count_decoded(items: DecodedItems, report: LoadReport, seen: set[tuple[str, str, str]]) -> None:
     """Count objects that were decoded by the scan. ``seen``: kinds, namespaces and names so far; it is updated."""
-    keys = [key for key, _ in items.objects]
+    keys = [_key(*key) if key[0] == "Node" else key for key, _ in items.objects]
     report.total += len(keys)
     report.read.update([kind for kind, _, _ in keys])
     fresh = set(keys)
@@ -390,7 +395,8 @@ def _count_decoded(items: DecodedItems, report: LoadReport, seen: set[tuple[str,
         for i, key in enumerate(keys):
             if key in seen:
                 report.duplicates += 1
-                report.warn(_TWICE, items.record(i))
+                named = KubeObject(metadata=ObjectMeta(namespace=key[1], name=key[2]))
+                report.warn(_TWICE, msgspec.structs.replace(items.record(i), data=named))
             seen.add(key)
     seen |= fresh
 

@@ -660,3 +660,31 @@ def test_an_integer_that_cannot_be_read_has_a_place(tmp_path: Path, value: str) 
     (tmp_path / "a.yaml").write_text(f"kind: Pod\nspec: {{priority: {value}}}\n")
     with pytest.raises(kscale.InputError, match=r"a\.yaml: line 2, column 18: malformed YAML: .* is not an integer"):
         kscale.load(tmp_path / "a.yaml")
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Deployment", "Node"])
+@pytest.mark.parametrize("namespaces", [("", ""), ("", "default"), ("default", "")])
+def test_an_object_that_comes_twice_has_one_name_in_every_form(
+    tmp_path: Path, kind: str, namespaces: tuple[str, str]
+) -> None:
+    """An object without namespace is named with the namespace that it counts in, whichever reader finds it."""
+    version = "apps/v1" if kind == "Deployment" else "v1"
+    items = [
+        {"apiVersion": version, "kind": kind, "metadata": {"name": "a", **({"namespace": each} if each else {})}}
+        for each in namespaces
+    ]
+    name = "Node a" if kind == "Node" else f"{kind} default/a"
+    texts = {
+        "list.json": (json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), f"items[1] ({name})"),
+        "typed.json": (
+            json.dumps({"apiVersion": version, "kind": f"{kind}List", "items": items}),
+            f"items[1] ({name})",
+        ),
+        "lines.json": ("\n".join(map(json.dumps, items)), f"line 2 ({name})"),
+        "documents.yaml": ("\n---\n".join(map(json.dumps, items)), f"document 2 ({name})"),
+    }
+    for file, (text, where) in texts.items():
+        (tmp_path / file).write_text(text)
+        report = kscale.load(tmp_path / file).report
+        twice = [str(each) for each in report.warnings if "twice" in each.message]
+        assert (report.duplicates, twice) == (1, [f"{tmp_path / file}: {where}: comes twice; the last one counts"])
