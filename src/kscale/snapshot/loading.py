@@ -103,8 +103,7 @@ class LoadReport(msgspec.Struct):
                 self.duplicates += 1
                 where = f"{batch.place}[{position}]"
                 namespace, _, name = key.rpartition("/")
-                named = Pod(metadata=ObjectMeta(namespace=namespace, name=name))
-                self.warn(_TWICE, RawObject("v1", "Pod", named, batch.source, where))
+                self.warn(_TWICE, _named(RawObject("v1", "Pod", {}, batch.source, where), "Pod", namespace, name))
             modified.add(key)
 
     def missing(self, kinds: Iterable[str]) -> list[str]:
@@ -219,7 +218,7 @@ def load_batches(
             pods.add(pod_key)
         if repeated:
             report.duplicates += 1
-            report.warn(_TWICE, msgspec.structs.replace(record, data=obj))  # with the namespace that it counts in
+            report.warn(_TWICE, _named(record, *_key(record.kind, obj.namespace, obj.name)))
         yield loaded
     yield from custom.load(report, namespace)
     report.current = None
@@ -266,7 +265,7 @@ class _CustomRecords:
                 loaded.obj.metadata = msgspec.structs.replace(metadata, namespace=metadata.namespace or namespace)
                 if loaded.obj.key in names:
                     report.duplicates += 1
-                    report.warn(_TWICE, msgspec.structs.replace(record, data=loaded.obj))
+                    report.warn(_TWICE, _named(record, *_key(record.kind, loaded.obj.namespace, loaded.obj.name)))
                 names.add(loaded.obj.key)
                 report.current = record
                 report.total += 1
@@ -385,6 +384,12 @@ def _key(kind: str, namespace: str, name: str) -> tuple[str, str, str]:
     return kind, "" if kind == "Node" else namespace, name
 
 
+def _named(record: RawObject, kind: str, namespace: str, name: str) -> RawObject:
+    """Return the record of an object of a ``kind`` for messages that name it by its key, not as it is in the input."""
+    named = KubeObject(metadata=ObjectMeta(namespace=namespace, name=name))
+    return msgspec.structs.replace(record, kind=kind, data=named)
+
+
 def _count_decoded(items: DecodedItems, report: LoadReport, seen: set[tuple[str, str, str]]) -> None:
     """Count objects that were decoded by the scan. ``seen``: kinds, namespaces and names so far; it is updated."""
     keys = [_key(*key) if key[0] == "Node" else key for key, _ in items.objects]
@@ -395,8 +400,7 @@ def _count_decoded(items: DecodedItems, report: LoadReport, seen: set[tuple[str,
         for i, key in enumerate(keys):
             if key in seen:
                 report.duplicates += 1
-                named = KubeObject(metadata=ObjectMeta(namespace=key[1], name=key[2]))
-                report.warn(_TWICE, msgspec.structs.replace(items.record(i), data=named))
+                report.warn(_TWICE, _named(items.record(i), *key))
             seen.add(key)
     seen |= fresh
 
