@@ -144,6 +144,7 @@ def test_several_series(folder: Path) -> None:
         ("nan.csv", ("--request", "1"), "nan is not a number"),
         ("none.csv", ("--request", "1"), "No such file"),
         ("empty.csv", ("--request", "1"), "empty.csv: the series is empty"),
+        ("empty.csv", ("--request", "1", "--bin", "30s"), "empty.csv: no events"),
         ("load.csv", ("--request", "0"), "a request must be greater than zero"),
         ("load.csv", ("--request", "memory=1Gi"), "a utilization target needs the request of a pod (cpu)"),
         ("load.csv", ("--request", "1", "--period", "0s"), "the sync period must be greater than zero"),

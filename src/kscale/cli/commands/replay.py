@@ -199,7 +199,11 @@ def _events(path: Path, value: str, time: str, unit: str, width: str) -> Series:
     """
     counting = value == "count"
     rows = read(path, value="" if counting else value, time=time, unit=unit, events=True)
-    begin, rate = bin_events(rows.time, round(_seconds(width, "--bin") * 1e9), None if counting else rows.value)
+    length = round(_seconds(width, "--bin") * 1e9)
+    try:
+        begin, rate = bin_events(rows.time, length, None if counting else rows.value)
+    except InputError as error:
+        raise InputError([Problem(each.message, str(path)) for each in error.problems]) from None
     return Series.of([SeriesKey()], np.zeros(len(begin), np.int32), begin, rate, source=str(path))
 
 
