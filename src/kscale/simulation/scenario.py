@@ -521,12 +521,14 @@ _TOO_MUCH: Final = Quantity(str(_MOST // 1000))
 class Values:
     """Parses values of a scenario and collects their mistakes in ``problems``.
 
-    ``source``: the file; ``folder``: where relative file names start; ``begin``: when the simulation begins.
+    ``warnings``: parts of the load that may be missing, as a Prometheus response says. ``source``: the file;
+    ``folder``: where relative file names start; ``begin``: when the simulation begins.
     """
 
     def __init__(self, source: str, folder: Path, begin: Moment) -> None:
         self.source, self.folder, self.begin = source, folder, begin
         self.problems: list[Problem] = []
+        self.warnings: list[str] = []
 
     def wrong(self, field: str, message: str, step: int | None = None) -> None:
         """Record a mistake of a field. ``step``: index of a signal's step, None if the mistake is not about a step."""
@@ -671,6 +673,7 @@ class Values:
             if len(series.keys) != 1:
                 raise ValueError(f"{path} holds {len(series.keys)} series, and one is needed")
             times, values = series.time, series.value
+            self.warnings += [f"what {path} lacks, of which Prometheus warned: {text}" for text in series.warnings]
         if not len(times):
             raise ValueError(f"{path} is empty")
         if (np.asarray(values) < 0).any():

@@ -133,7 +133,7 @@ def hpa(**spec: Any) -> dict[str, Any]:
         ({**hpa(), "spec": []}, "spec: expected an object"),
         (
             {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "status": {"startTime": "noon"}},
-            '(Pod p): "noon" is not an RFC 3339 time',
+            '(Pod p): status.startTime: "noon" is not an RFC 3339 time',
         ),
         (
             {

@@ -629,3 +629,14 @@ def test_the_command(tmp_path: Path) -> None:
     assert (report["kind"], report["name"], report["seconds"]) == ("SimulationReport", "web-day", 480)
     assert (tmp_path / "out" / "timeline.parquet").exists()
     assert "wrote" in result.stderr
+
+
+def test_warnings_of_a_prometheus_response_are_reported(tmp_path: Path) -> None:
+    values = [[i, str(i % 3)] for i in range(60)]
+    data = {"resultType": "matrix", "result": [{"metric": {}, "values": values}]}
+    answer = {"status": "success", "data": data, "warnings": ["partial response"]}
+    (tmp_path / "load.json").write_text(json.dumps(answer))
+    load = {"workload": "Deployment/shop/web", "queue": {"arrivals": {"file": "load.json"}, "capacity": 10}}
+    setup = build(msgspec.convert(scenario(horizon="1m", controllers={}, load=[load]), Scenario), folder=tmp_path)
+    text = f"what {tmp_path / 'load.json'} lacks, of which Prometheus warned: partial response"
+    assert simulate(setup).report.warnings == [text]
