@@ -571,7 +571,7 @@ class _DumpReader:
         try:
             hpa = decode_hpa(data)
         except DecodeError as error:
-            raise InputError(str(error)) from None
+            raise InputError(Problem(str(error), field=error.field)) from None
         self._store_hpa(validate_stored(hpa, is_stored=stored and bool(hpa.metadata.resource_version)))
 
     def _store_hpa(self, out: Admission) -> None:
