@@ -690,17 +690,6 @@ def test_an_object_that_comes_twice_has_one_name_in_every_form(
         assert (report.duplicates, twice) == (1, [f"{tmp_path / file}: {where}: comes twice; the last one counts"])
 
 
-def test_keys_of_yaml_that_are_numbers_or_booleans_are_texts(tmp_path: Path) -> None:
-    pod = "kind: Pod\napiVersion: v1\nmetadata: {name: a, labels: {%s}}\n"
-    (tmp_path / "a.yaml").write_text(pod % "5: x, 0x10: y, true: z")
-    (loaded,) = kscale.load(tmp_path / "a.yaml").pods()
-    assert loaded.metadata.labels == {"5": "x", "16": "y", "true": "z"}
-    for labels, message in ((('5: x, "5": y'), "the key 5 comes twice"), ("~: x", "metadata.labels: a key: expected")):
-        (tmp_path / "a.yaml").write_text(pod % labels)
-        with pytest.raises(kscale.InputError, match=message):
-            kscale.load(tmp_path / "a.yaml")
-
-
 def test_json_documents_with_separators_of_yaml(tmp_path: Path) -> None:
     text = "\n---\n".join(json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}) for name in "ab")
     (tmp_path / "a.yaml").write_text(text)

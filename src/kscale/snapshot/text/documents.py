@@ -229,10 +229,7 @@ def _loader() -> Any:
             return number if math.isfinite(number) else node.value
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            """Build a mapping. Keys that are numbers or booleans become texts, as kubectl makes them.
-
-            Raises for repeated keys, as kubectl does; PyYAML would use the last one.
-            """
+            """Build a mapping. Raises for repeated keys, as kubectl does; PyYAML would use the last one."""
             seen = set()
             for key, _ in getattr(node, "value", ()):
                 if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
@@ -242,13 +239,7 @@ def _loader() -> Any:
                         None, None, f"the key {key.value} comes twice", key.start_mark
                     )
                 seen.add((key.tag, key.value))
-            mapping = super().construct_mapping(node, deep=deep)
-            for key in [key for key in mapping if isinstance(key, int)]:
-                text = str(key).lower() if isinstance(key, bool) else str(key)
-                if text in mapping:
-                    raise yaml.constructor.ConstructorError(None, None, f"the key {text} comes twice", node.start_mark)
-                mapping[text] = mapping.pop(key)
-            return mapping
+            return super().construct_mapping(node, deep=deep)
 
     Loader.add_constructor(_INT, Loader.construct_yaml_int)
     Loader.add_constructor(_FLOAT, Loader.construct_yaml_float)
