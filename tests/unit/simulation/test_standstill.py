@@ -121,3 +121,11 @@ def test_work_that_is_usual_is_not_that_of_pods_that_are_started_again() -> None
     run = ran(objects=[workload("Deployment", "web", 2), job], pods=[{"work": "30s"}])
     assert run.timeline.columns()["pods"][-1] == 2  # that of the job has ended
     assert run.report.pending_pods.pods == 3  # none was made in the place of another
+
+
+@pytest.mark.parametrize(("maximum", "target"), [(8, 9), (8, 2**64), (2**40, 2**40)])
+def test_a_group_that_begins_above_its_maximum_is_refused(maximum: int, target: int) -> None:
+    data = scenario()
+    data["groups"] = [{**data["groups"][0], "max": maximum, "target": target}]
+    with pytest.raises(InputError, match=rf"target: {target} is more than the group may have"):
+        build(msgspec.convert(data, Scenario))
