@@ -46,7 +46,9 @@ def resolve_groups(snapshot: Snapshot, groups: GroupsLike) -> Groups:
             cache.last = nodes, described, known
             return known
     copies = [_copy_group(group) if isinstance(group, NodeGroup) else group for group in every]
-    resolved = Groups.of(copies, nodes)
+    described = [] if cache.last is None else cache.last[1]
+    checked = {i for i, (group, last) in enumerate(zip(every, described, strict=False)) if group == last}
+    resolved = Groups.of(copies, nodes, checked=checked)
     structs = [group for group in copies if isinstance(group, NodeGroup)]
     if len(structs) == len(every):
         cache.last = nodes, structs, resolved

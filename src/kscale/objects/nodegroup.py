@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from datetime import timedelta
 from typing import Annotated, Any, Final, TypeAlias, get_args, get_type_hints
@@ -334,7 +334,13 @@ class Groups:
             self._id_of.update(dict.fromkeys(group.nodes, group.id))
 
     @classmethod
-    def of(cls, groups: Groups | Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequence[Node]) -> Groups:
+    def of(
+        cls,
+        groups: Groups | Iterable[NodeGroup | Mapping[str, Any]],
+        nodes: Sequence[Node],
+        *,
+        checked: Container[int] = (),
+    ) -> Groups:
         """Return node groups over the existing nodes; ``groups`` itself if it is a Groups object.
 
         A node belongs to the first group that lists it or whose ``node_selector`` matches its labels. Without a target
@@ -345,6 +351,8 @@ class Groups:
         groups : Groups, or iterable of NodeGroup or mapping
             Mappings have the fields of NodeGroup.
         nodes : sequence of Node
+        checked : container of int
+            Positions of the NodeGroups whose types need no check, as they are unchanged since an earlier call.
 
         Raises
         ------
@@ -352,7 +360,7 @@ class Groups:
             If a mapping is no node group, a field has a wrong type, two groups have the same id, a minimum exceeds its
             maximum, a target size or an option is negative, or a ``from_node`` does not exist.
         """
-        return groups if isinstance(groups, Groups) else cls(_resolve_groups(groups, nodes))
+        return groups if isinstance(groups, Groups) else cls(_resolve_groups(groups, nodes, checked))
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{group.id}: {group.size}" for group in self)
@@ -467,10 +475,13 @@ def have_equal_group_inputs(groups: Iterable[NodeGroup], before: Sequence[Node],
     )
 
 
-def _resolve_groups(groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequence[Node]) -> Iterable[NodeGroup]:
+def _resolve_groups(
+    groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequence[Node], checked: Container[int]
+) -> Iterable[NodeGroup]:
     """Return the groups with sizes, nodes, instances and templates. Raises InputError with all problems.
 
-    A node belongs to the first group that names or selects it.
+    A node belongs to the first group that names or selects it. ``checked``: positions of groups whose types need no
+    check.
     """
     by_name = {node.metadata.name: node for node in nodes}
     labelled = _Labelled(nodes)
@@ -478,7 +489,7 @@ def _resolve_groups(groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequ
     by_id: dict[str, NodeGroup] = {}
     problems: list[Problem] = []
     for number, description in enumerate(groups):
-        item = _decode_group(description, number)
+        item = _decode_group(description, number, is_checked=number in checked)
         where = f"NodeGroup {item.id}"
         if item.id in by_id:
             problems.append(Problem("two groups have this id", object=where, field="id"))
@@ -512,13 +523,15 @@ def _resolve_groups(groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequ
     return by_id.values()
 
 
-def _decode_group(data: object, number: int) -> NodeGroup:
+def _decode_group(data: object, number: int, *, is_checked: bool) -> NodeGroup:
     """Return a node group from a struct or mapping. Raises InputError for anything else.
 
-    A struct is checked, as it may have been modified since it was created. ``number``: its position, for the error.
+    A struct is checked unless ``is_checked``, as it may have been modified since it was created. ``number``: its
+    position, for the error.
     """
     if isinstance(data, NodeGroup):
-        _check_group(data)
+        if not is_checked:
+            _check_group(data)
         return data
     where = f"node group {number}"
     if not isinstance(data, Mapping):
