@@ -51,7 +51,7 @@ from kscale.effects import (
     run_dry,
 )
 from kscale.effects.actions import NOT_FOUND
-from kscale.errors import InputError
+from kscale.errors import InputError, Problem
 from kscale.objects.argument_types import typed, unchecked
 from kscale.objects.nodegroup import GroupsLike
 from kscale.snapshot.cluster import Cluster
@@ -221,6 +221,26 @@ def _check_scale_up_options(options: AutoscalingOptions) -> None:
     problems = options.problems()
     if problems:
         raise InputError(problems)
+    _check_expander(options)
+
+
+def find_option_problems(options: AutoscalingOptions) -> list[Problem]:
+    """Return why the Cluster Autoscaler does not start with the options; empty if it starts.
+
+    These are the problems of the options (:meth:`~kscale.ca.AutoscalingOptions.problems`) and of the expanders.
+    """
+    problems = options.problems()
+    if not problems:
+        try:
+            _check_expander(options)
+        except AutoscalerError as error:
+            release = " (profile legacy: release 1.3)" if options.legacy else ""
+            problems.append(Problem(f"{error.message}{release}", field="expander"))
+    return problems
+
+
+def _check_expander(options: AutoscalingOptions) -> None:
+    """Raise AutoscalerError for an invalid chain of expanders, or an expander that release 1.3 does not have."""
     names = [options.expander] if options.legacy else options.expander_names
     build_expander_chain(names)
     if not options.legacy:

@@ -10,14 +10,13 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from difflib import get_close_matches
 from functools import cache
-from math import isinf
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from kscale.ca.options import AutoscalingOptions, GpuLimits, ResourceRange, fits_int64, parse_gpu_limits, parse_range
+from kscale.ca.options import AutoscalingOptions, GpuLimits, ResourceRange, parse_gpu_limits, parse_range
 from kscale.errors import InputError, Problem
-from kscale.imports import lazy_pattern
+from kscale.objects.go_numbers import OUT_OF_RANGE, parse_bool, parse_float, parse_int_literal
 from kscale.objects.times import parse_duration
 
 __all__ = ["IDLE_FLAGS", "UNSUPPORTED_FLAGS", "ParsedFlags", "parse_flags"]
@@ -87,7 +86,6 @@ UNSUPPORTED_FLAGS: Final[Mapping[str, str]] = {
 """Flags that would change the answer, which this does not give; in snake_case, with what does."""
 
 
-_TRUE_TEXTS = ("1", "t", "T", "true", "TRUE", "True")
 _COUNT_FIELDS = (
     "max_nodes_total",
     "max_nodes_per_scaleup",
@@ -97,8 +95,6 @@ _COUNT_FIELDS = (
 """Maximum numbers. Upstream reads a negative number as no limit or as 0. On a command line it is rejected as a typing
 error.
 """
-_OCTAL_PREFIX = lazy_pattern(r"^([+-]?)0(?=[0-7_])")
-_FALSE_TEXTS = ("0", "f", "F", "false", "FALSE", "False")
 
 
 class ParsedFlags(msgspec.Struct, kw_only=True):
@@ -167,44 +163,27 @@ def _suggest_flag(field: str, hints: Iterable[str]) -> str:
     return f"; is {close[0].replace('_', '-')!r} meant?" if close else ""
 
 
-def _parse_go_int(text: str) -> int:
-    """Parse an integer as ``strconv.ParseInt`` does with base 0: ``010`` is octal, ``0x10`` is hexadecimal.
-
-    Raises ValueError if the text is invalid.
-    """
-    if not text.isascii() or text != text.strip():
-        raise ValueError("not a whole number")
-    return int(_OCTAL_PREFIX.sub(r"\g<1>0o", text), 0)
-
-
-def _parse_go_float(text: str) -> float:
-    """Parse a floating-point number. Raises ValueError for what Python takes and Go does not: spaces and ``1_000``."""
-    if not text.isascii() or text != text.strip() or "_" in text:
-        raise ValueError("not a number")
-    return float(text)
-
-
 def _parse_value(kind: Any, text: str) -> Any:
     """Parse the value of a flag whose option has the type ``kind``.
 
     Raises ValueError, or InputError for a range, if the text is invalid. A duration is rounded to microseconds.
     """
     if kind is bool:
-        if text not in (*_TRUE_TEXTS, *_FALSE_TEXTS):
-            raise ValueError("neither true nor false")
-        return text in _TRUE_TEXTS
+        try:
+            return parse_bool(text)
+        except ValueError:
+            raise ValueError("neither true nor false") from None
     if kind is timedelta:
         return timedelta(microseconds=parse_duration(text) / 1000)
     if kind is ResourceRange:
         return parse_range(text)
     if kind is GpuLimits:
         return parse_gpu_limits(text)
+    if kind not in (int, float):
+        return kind(text)
     try:
-        number = _parse_go_int(text) if kind is int else _parse_go_float(text) if kind is float else kind(text)
-    except ValueError:
+        return parse_int_literal(text) if kind is int else parse_float(text)
+    except ValueError as error:
+        if error.args[0] == OUT_OF_RANGE:
+            raise
         raise ValueError("not a number" if kind is float else "not a whole number") from None
-    if isinstance(number, int) and not fits_int64(number):
-        raise ValueError("value out of range: more than 64 bits hold")
-    if isinstance(number, float) and isinf(number) and any(letter.isdigit() for letter in text):
-        raise ValueError("value out of range")
-    return number

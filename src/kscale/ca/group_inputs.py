@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from itertools import zip_longest
 from operator import attrgetter
 from typing import Final
 
@@ -18,7 +17,6 @@ from msgspec.structs import replace
 from kscale.ca.loop_state import LoopState, RememberedTarget
 from kscale.effects import Moment
 from kscale.objects.api.core import Node
-from kscale.objects.argument_types import check_fields
 from kscale.objects.nodegroup import Groups, GroupsLike, NodeGroup, have_equal_group_inputs
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
@@ -48,11 +46,9 @@ def resolve_groups(snapshot: Snapshot, groups: GroupsLike) -> Groups:
             cache.last = nodes, described, known
             return known
     copies = [_copy_group(group) if isinstance(group, NodeGroup) else group for group in every]
-    resolved = Groups.of(copies, nodes)
-    checked = [] if cache.last is None else cache.last[1]
-    for description, last, group in zip_longest(every, checked[: len(every)], resolved):
-        if description != last:  # the caller may have modified it since it was created and checked
-            check_fields(group)
+    described = [] if cache.last is None else cache.last[1]
+    checked = {i for i, (group, last) in enumerate(zip(every, described, strict=False)) if group == last}
+    resolved = Groups.of(copies, nodes, checked=checked)
     structs = [group for group in copies if isinstance(group, NodeGroup)]
     if len(structs) == len(every):
         cache.last = nodes, structs, resolved

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from kscale.ca import unremovable_reasons
-from kscale.ca.go_math import format_fixed
 from kscale.ca.node_group_set import ScaleUpInfo
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.eligibility import Eligibility
@@ -26,6 +25,7 @@ from kscale.ca.scale_up_status import (
 from kscale.ca.static_autoscaler.report import LoopReport
 from kscale.ca.status_config_map import format_go_time
 from kscale.effects import ZERO_TIME, Moment, duration
+from kscale.objects.go_numbers import format_fixed
 from kscale.objects.times import format_duration
 
 if TYPE_CHECKING:

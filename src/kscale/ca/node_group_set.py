@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from kscale.ca.cluster_state import ClusterStateRegistry, get_backoff_status, is_group_healthy
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError
-from kscale.ca.go_math import wrap_int64
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import ExceededQuota, QuotaTracker
 from kscale.effects import Moment
 from kscale.errors import InputError
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.argument_types import typed
+from kscale.objects.go_numbers import wrap_int64
 from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate, ProviderError
 from kscale.objects.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, occupancy, to_integers
 from kscale.objects.quantity import Quantity

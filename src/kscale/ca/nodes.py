@@ -12,15 +12,14 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from kscale.ca.go_math import wrap_int64
 from kscale.ca.gpu import DEFAULT_GPU_LABEL, GPU_VENDOR_RESOURCES, GpuConfig
 from kscale.ca.templates import TaintConfig
 from kscale.effects import SECOND, ZERO_TIME
 from kscale.effects.moments import ComparedDuration
-from kscale.imports import lazy_pattern
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import Condition
 from kscale.objects.conditions import changed_at
+from kscale.objects.go_numbers import parse_int64, wrap_int64
 from kscale.objects.nodegroup import instance_id_of
 from kscale.objects.times import moment_in
 from kscale.snapshot.caches import cached_by_identity
@@ -81,7 +80,6 @@ _NOT_READY_TAINTS: Final = frozenset(
 _NOT_TRUE_STATUSES: Final = ("False", "Unknown")
 _TROUBLE_CONDITIONS: Final = ("DiskPressure", "NetworkUnavailable")
 _READINESS_CONDITIONS: Final = frozenset(("Ready", *_TROUBLE_CONDITIONS))
-_INTEGER_PATTERN = lazy_pattern(r"[+-]?[0-9]+\Z")
 MAX_NODE_DELETION_TIME: Final[ComparedDuration] = 300 * SECOND
 
 
@@ -170,8 +168,7 @@ def _get_taint_seconds(node: Node, key: str) -> int | None:
     """
     for taint in node.spec.taints:
         if taint.key == key:
-            number = int(taint.value) if _INTEGER_PATTERN.match(taint.value) else None
-            return number if number is not None and -(2**63) <= number < 2**63 else None
+            return parse_int64(taint.value)
     return None
 
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from kscale.ca.go_math import wrap_int32
 from kscale.errors import InputError, Problem
 from kscale.imports import lazy_pattern
 from kscale.objects.argument_types import check_fields
+from kscale.objects.go_numbers import parse_int64, wrap_int32
 from kscale.objects.nodegroup import NodeGroupAutoscalingOptions
 
 __all__ = [
@@ -594,15 +594,6 @@ ScaleUpOptions = AutoscalingOptions
 ScaleDownOptions = AutoscalingOptions
 
 
-def _parse_int64(text: str) -> int | None:
-    """Parse an integer as Go's ``strconv.Atoi`` does; None for any other text, and for a number outside of int64."""
-    digits = text.lstrip("+-0")
-    if not _INTEGER_PATTERN.match(text) or len(digits) > 19:  # Python refuses to convert very long numbers
-        return None
-    number = -int(digits or "0") if text.startswith("-") else int(digits or "0")
-    return number if fits_int64(number) else None
-
-
 def parse_range(text: str) -> ResourceRange:
     """Parse ``min:max`` of ``--cores-total`` and ``--memory-total``.
 
@@ -613,11 +604,11 @@ def parse_range(text: str) -> ResourceRange:
     if len(parts) != 2:
         raise InputError(f"wrong nodes configuration: {text}")
     for what, part in zip(("min", "max"), parts, strict=True):
-        if _parse_int64(part) is None:
+        if parse_int64(part) is None:
             reason = "value out of range" if _INTEGER_PATTERN.match(part) else "invalid syntax"
             text = f'strconv.Atoi: parsing "{part}": {reason}'
             raise InputError(f"failed to set {what} size: {part}, expected integer, err: {text}")
-    low, high = (_parse_int64(part) or 0 for part in parts)
+    low, high = (parse_int64(part) or 0 for part in parts)
     if low < 0:
         raise InputError("min size must be greater or equal to  0")
     if high < low:
@@ -635,9 +626,9 @@ def parse_gpu_limits(text: str) -> GpuLimits:
     if len(parts) != 3:
         raise InputError(f"incorrect gpu limit specification: {text}")
     for what, part in zip(("min", "max"), parts[1:], strict=True):
-        if _parse_int64(part) is None:
+        if parse_int64(part) is None:
             raise InputError(f"incorrect gpu limit - {what} is not integer: {part}")
-    low, high = (_parse_int64(part) or 0 for part in parts[1:])
+    low, high = (parse_int64(part) or 0 for part in parts[1:])
     if low < 0:
         raise InputError(f"incorrect gpu limit - min is less than 0; {text}")
     if high < 0:
@@ -654,7 +645,7 @@ def parse_drain_priority_config(text: str) -> list[DrainPriority]:
     """
     priorities = []
     for part in text.split(","):
-        numbers = [_parse_int64(number) for number in part.split(":")]
+        numbers = [parse_int64(number) for number in part.split(":")]
         if len(numbers) != 2 or numbers[0] is None or numbers[1] is None:
             return []
         priorities.append(DrainPriority(wrap_int32(numbers[0]), numbers[1]))

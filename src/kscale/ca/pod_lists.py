@@ -43,6 +43,7 @@ from kscale.objects.pod_owners import (
     pod_annotation,
 )
 from kscale.objects.times import format_duration, moment_in, parse_duration
+from kscale.objects.workloads import derived_uid
 from kscale.scheduling.place import place as filter_out_schedulable
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.rows import PodRows, take_records
@@ -550,16 +551,21 @@ def build_missing_pods(controllers: Iterable[KubeObject], pods: Iterable[Pod]) -
     """Build the pods that controllers have not created yet, as copies of their newest pod, in the controllers' order.
 
     Controllers without any pod get none. ``pods``: placed, unschedulable and gated pods. A pod with scheduling gates
-    counts once the scheduler has reported it as gated.
+    counts once the scheduler has reported it as gated. A controller or an owner reference without UID counts as that of
+    its kind, namespace and name.
     """
     owned: dict[str, _ControllerPods] = {}
     for controller in controllers:
         desired = get_desired_pod_count(controller)
         if desired is not None:
-            owned[controller.metadata.uid] = _ControllerPods(desired)
+            uid = controller.metadata.uid or derived_uid(
+                controller.kind or type(controller).__name__, controller.namespace, controller.name
+            )
+            owned[uid] = _ControllerPods(desired)
     for pod in pods:
         owner = controller_of(pod.metadata)
-        group = None if owner is None else owned.get(owner.uid)
+        uid = "" if owner is None else owner.uid or derived_uid(owner.kind, pod.namespace, owner.name)
+        group = owned.get(uid)
         if group is None or (pod.spec.scheduling_gates and not is_scheduling_gated(pod)):
             continue
         group.count += 1

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from kscale.ca.errors import TRANSIENT_ERROR, AutoscalerError
 from kscale.ca.events import build_status_events
-from kscale.ca.go_math import wrap_int64
 from kscale.ca.gpu import DEFAULT_GPU_LABEL, get_target_gpus
 from kscale.ca.options import AutoscalingOptions, ResourceLimiter
 from kscale.effects import Event, Moment, Patch, to_text
@@ -24,6 +23,7 @@ from kscale.objects.api.core import Node
 from kscale.objects.api.meta import Condition, ResourceList
 from kscale.objects.conditions import with_condition
 from kscale.objects.decode import to_dict
+from kscale.objects.go_numbers import wrap_int64
 from kscale.objects.names import go_quote
 from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.objects.quantity import Quantity

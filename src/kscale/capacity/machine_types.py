@@ -66,14 +66,14 @@ class TypeName:
 
 
 _AWS = lazy_pattern(
-    r"(?P<family>(?P<category>[a-z]+)(?:-[0-9]+tb)?(?P<generation>[0-9]+)[a-z0-9-]*)\.(?P<size>[a-z0-9-]+)"
+    r"(?P<family>(?P<category>[a-z]+)(?:-[0-9]+tb)?(?P<generation>[0-9]{1,9})[a-z0-9-]*)\.(?P<size>[a-z0-9-]+)"
 )
 _AZURE = lazy_pattern(
     r"(?:Standard|Basic)_(?P<category>[A-Z]+)(?P<size>[0-9]+(?:-[0-9]+)?)(?P<features>[a-z]*)"
-    r"(?P<accelerator>(?:_(?!v[0-9]+(?:_|$))[A-Za-z0-9]+)*)(?:_v(?P<generation>[0-9]+))?(?:_[A-Za-z]\w*)?"
+    r"(?P<accelerator>(?:_(?!v[0-9]+(?:_|$))[A-Za-z0-9]+)*)(?:_v(?P<generation>[0-9]{1,9}))?(?:_[A-Za-z]\w*)?"
 )
 _GOOGLE = lazy_pattern(
-    r"(?P<family>(?P<category>[a-z]+)(?P<generation>[0-9]+)[a-z]*-[a-z]+)(?:-(?P<size>[0-9][a-z0-9-]*))?(?:-lssd|-metal)?"
+    r"(?P<family>(?P<category>[a-z]+)(?P<generation>[0-9]{1,9})[a-z]*-[a-z]+)(?:-(?P<size>[0-9][a-z0-9-]*))?(?:-lssd|-metal)?"
 )
 
 

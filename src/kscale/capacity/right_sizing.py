@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from kscale.ca.estimator import EstimateOptions, estimate
+from kscale.capacity.losses import waiting
 from kscale.capacity.mix import ALL, MixOptions, mix
 from kscale.objects.api.core import Container, ContainerStatus, Node, Pod
 from kscale.objects.api.meta import ResourceList
@@ -30,7 +31,6 @@ __all__ = [
     "effect_of",
     "effect_on_pools",
     "replace_requests",
-    "waiting",
 ]
 
 
@@ -227,15 +227,6 @@ def apply_advice(pod: Pod, controllers: Controllers, advised: Advised) -> Pod:
         return requests
 
     return replace_requests(pod, recommended)
-
-
-def waiting(pod: Pod) -> Pod:
-    """Return a copy of the pod that is pending without a node and without statuses of containers."""
-    return msgspec.structs.replace(
-        pod,
-        spec=msgspec.structs.replace(pod.spec, node_name=""),
-        status=msgspec.structs.replace(pod.status, phase="Pending", container_statuses=[]),
-    )
 
 
 def _nodes_for(empty: Snapshot, model: Node, daemons: list[Pod], pods: list[Pod]) -> tuple[int, set[str]]:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from kscale.capacity.right_sizing import compare_packing, replace_requests, waiting
+from kscale.capacity.losses import waiting
+from kscale.capacity.right_sizing import compare_packing, replace_requests
 from kscale.effects import Action, ApiError, Event, Evict, Moment, PatchOperation, Resize, to_text
 from kscale.errors import InputError
 from kscale.objects.api.core import Container, ObjectReference, Pod, PodStatus

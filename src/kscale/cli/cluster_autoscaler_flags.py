@@ -117,6 +117,8 @@ class LoopFlags(StructFlags):
             If upstream refuses a value at start-up (with upstream's text), or if the release of ``--profile`` does not
             have a flag that was set.
         """
+        from kscale.ca.entry_points import find_option_problems
+
         defaults = AutoscalingOptions()
         values = self.values()
         profile = values.pop("profile")
@@ -125,7 +127,7 @@ class LoopFlags(StructFlags):
         options = AutoscalingOptions.for_profile(profile, **changed)
         # A switch that is off requests nothing.
         requested = [name for name, value in changed.items() if value is not False]
-        problems = options.problems() + options.find_foreign_options(profile, requested)
+        problems = find_option_problems(options) + options.find_foreign_options(profile, requested)
         if problems:
             raise InputError([Problem(each.message, field=flag_of(each.field)) for each in problems])
         return options

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, ClassVar, Final, cast
 
@@ -188,10 +186,10 @@ def _build_origin(context: typer.Context, values: Mapping[str, Any], groups: Ite
     ``values``: the command's own arguments and options; ``groups``: its option groups. The environment variable
     SOURCE_DATE_EPOCH (seconds since 1970) replaces the current time. Passwords are removed.
     """
+    from kscale.html.markup import time_of_document
     from kscale.world.kubernetes.kubeconfig import without_password
 
-    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    now = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdecimal() else datetime.now(UTC)
+    now = time_of_document()
     inputs = [*_input_files(values), *(name for group in groups for name in group.inputs)]
     words = context.find_root().meta.get(ARGUMENTS, ())
     return Origin(

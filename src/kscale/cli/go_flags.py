@@ -18,8 +18,8 @@ from kscale.cli.help import HelpCommand
 from kscale.cli.options import OptionGroup, Switch, fields, flag_of
 from kscale.effects import duration, timedelta_of
 from kscale.errors import InputError, Problem
+from kscale.objects.go_numbers import parse_int64, parse_int_literal
 from kscale.objects.quantity import Quantity, QuantityError
-from kscale.objects.selectors import parse_int64
 from kscale.objects.times import format_duration, parse_duration
 
 __all__ = [
@@ -124,10 +124,10 @@ def given_flags() -> tuple[tuple[str, str], ...]:
 
 def read_int(text: str) -> int:
     """Parse the value of an integer flag. Raises ValueError if the text is no 64-bit integer."""
-    value = parse_int64(text)
-    if value is None:
-        raise ValueError("a whole number is expected")
-    return value
+    try:
+        return parse_int_literal(text)
+    except ValueError:
+        raise ValueError("a whole number is expected") from None
 
 
 def idle_flags() -> Mapping[str, str]:
@@ -153,6 +153,7 @@ class GoCommand(HelpCommand):
     refused: ClassVar[Mapping[str, str]] = {}
     off: ClassVar[frozenset[str]] = frozenset()
     idle: ClassVar[Mapping[str, Idle]] = {}
+    parse_integer = parse_int_literal
 
     def further_flags(self) -> Mapping[str, list[tuple[str, str]]]:
         """Return upstream's flags without effect here, and those that are refused, as (flag, reason) by section."""

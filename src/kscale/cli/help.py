@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import sys
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final
 
 from typer.core import TyperCommand, TyperOption
 
@@ -16,10 +17,27 @@ _SHOW_ALL: Final = "kscale.help.all"
 _HELP: Final = "Help"
 
 
-class HelpCommand(TyperCommand):
-    """A command with the option ``--help-all``. An option's section is its ``rich_help_panel``."""
+def _parse_decimal(text: str) -> int:
+    """Parse a decimal integer of ASCII digits with an optional sign. Raises ValueError for any other text."""
+    if not text.isascii() or "_" in text or text != text.strip():
+        raise ValueError("invalid syntax")
+    return int(text)
 
+
+class HelpCommand(TyperCommand):
+    """A command with the option ``--help-all``. An option's section is its ``rich_help_panel``.
+
+    Options with numbers refuse what Python's ``int`` and ``float`` accept besides numbers, such as ``1_0``, surrounding
+    spaces and digits of other scripts. ``parse_integer`` parses integers.
+    """
+
+    parse_integer: ClassVar[Callable[[str], int]] = _parse_decimal
     _help_all: TyperOption | None = None
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for parameter in self.params:
+            parameter.type = _with_parser(parameter.type, type(self).parse_integer)
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, with ``--help-all`` last."""
@@ -65,6 +83,33 @@ class HelpCommand(TyperCommand):
     def further_flags(self) -> Mapping[str, list[tuple[str, str]]]:
         """Return flags that are not parameters, with their texts, by the section in which ``--help-all`` lists them."""
         return {}
+
+
+def _parse_float(text: str) -> float:
+    """Parse a number as Go does. Raises ValueError for any other text."""
+    from kscale.objects.go_numbers import parse_float
+
+    return parse_float(text)
+
+
+def _with_parser(kind: Any, parse_integer: Callable[[str], int]) -> Any:
+    """Return an option's type, with the parser ``parse_integer`` or Go's of floats if it is a number's."""
+    numbers: Mapping[str, Callable[[str], float]] = {"int": parse_integer, "float": _parse_float}
+    parse = numbers.get(kind.name.removesuffix(" range"))
+    if parse is None:
+        return kind
+
+    def convert(value: Any, parameter: Any, context: Any) -> Any:
+        if isinstance(value, str):
+            try:
+                value = parse(value)
+            except ValueError:
+                kind.fail(f"{value!r} is not a valid {kind.name}.", parameter, context)
+        return kind.convert(value, parameter, context)
+
+    strict = copy.copy(kind)
+    strict.convert = convert
+    return strict
 
 
 def _write_section(formatter: Any, title: str, records: list[tuple[str, str]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
@@ -12,7 +13,7 @@ from kscale.cli.go_flags import DURATION_FORM, StructFlags, struct_flags
 from kscale.cli.inputs import parse_duration_option
 from kscale.cli.options import flag_of
 from kscale.effects import timedelta_of
-from kscale.errors import InputError
+from kscale.errors import InputError, Problem
 from kscale.hpa.options import HPAOptions
 
 __all__ = ["DURATION", "ControllerFlags", "DecisionFlags"]
@@ -25,7 +26,7 @@ _TOLERANCE: Final = "horizontal_pod_autoscaler_tolerance"
 _FORMS: Final = {f"horizontal_pod_autoscaler_{name}": DURATION for name in _DURATIONS}
 
 
-@struct_flags(HPAOptions, _TOLERANCE, *_FORMS, forms=_FORMS, minimum={_TOLERANCE: 0.0})
+@struct_flags(HPAOptions, _TOLERANCE, *_FORMS, forms=_FORMS)
 class DecisionFlags(StructFlags):
     """Flags of kube-controller-manager that change HPA decisions.
 
@@ -52,10 +53,13 @@ class DecisionFlags(StructFlags):
                 raise typer.BadParameter(f"{text!r} is not NAME=true or NAME=false", param_hint="--feature-gates")
             gates[name.strip()] = value.lower() == "true"
         try:
-            return HPAOptions(feature_gates=gates, **self.values(), **more)
+            options = HPAOptions(feature_gates=gates, **self.values(), **more)
+            problems: Sequence[Problem] = options.problems()
         except InputError as error:
-            (problem,) = error.problems
-            raise typer.BadParameter(problem.message, param_hint=flag_of(problem.field)) from None
+            problems = error.problems
+        for problem in problems:
+            raise typer.BadParameter(problem.message, param_hint=flag_of(problem.field))
+        return options
 
 
 @dataclass(eq=False, repr=False, init=False)

@@ -13,6 +13,7 @@ from kscale.cli.go_flags import KLOG_IDLE, Idle, go_duration, idle_switches, pos
 from kscale.cli.live_inputs import ServerLimitFlags
 from kscale.cli.options import OptionGroup, Switch
 from kscale.errors import InputError, Problem
+from kscale.objects.go_numbers import parse_int64
 
 if TYPE_CHECKING:
     from kscale.drivers.leader_election import LeaderElectionOptions
@@ -116,8 +117,9 @@ class ProcessFlags(ServerFlags, ServerLimitFlags):
         if not self.logtostderr:
             raise InputError(Problem("logs go to stderr: there is no log file", field="--logtostderr"))
         text = self.stderrthreshold.upper()
-        if text.isdecimal() and int(text) < len(_SEVERITIES):
-            return [*_SEVERITIES.values()][int(text)]
+        number = parse_int64(text)
+        if number is not None and 0 <= number < len(_SEVERITIES):
+            return [*_SEVERITIES.values()][number]
         if text not in _SEVERITIES:
             raise InputError(Problem(f"unknown severity name {self.stderrthreshold}", field="--stderrthreshold"))
         return _SEVERITIES[text]

@@ -15,6 +15,7 @@ from kscale.cli.go_flags import DURATION_FORM, Form, StructFlags, struct_flags
 from kscale.cli.inputs import parse_moment
 from kscale.cli.options import OptionGroup, option_errors
 from kscale.errors import InputError
+from kscale.objects.go_numbers import parse_float
 from kscale.objects.times import parse_duration
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def _read_duration(text: str, flag: str) -> timedelta:
     Raises typer.BadParameter if it is malformed, negative, or 1e9 seconds or more.
     """
     try:
-        seconds = float(text)
+        seconds = parse_float(text)
     except ValueError:
         with option_errors(flag):
             seconds = parse_duration(text) / 1e9

@@ -66,6 +66,13 @@ _GATES_BY_PROFILE: Final[Mapping[str, frozenset[str]]] = {
 """The gates that the releases of the profiles have."""
 
 
+_NOT_NEGATIVE: Final = (
+    "horizontal_pod_autoscaler_downscale_stabilization",
+    "horizontal_pod_autoscaler_cpu_initialization_period",
+    "horizontal_pod_autoscaler_initial_readiness_delay",
+)
+
+
 class HPAOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     """Flags of kube-controller-manager that the HPA reads: upstream's flags of the same names.
 
@@ -119,6 +126,21 @@ class HPAOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
                 f"{self.concurrent_horizontal_pod_autoscaler_syncs}"
             )
             raise InputError(Problem(text, field="concurrent_horizontal_pod_autoscaler_syncs"))
+
+    def problems(self) -> list[Problem]:
+        """Return the values with which kscale's controller does not start; empty if there are none.
+
+        These are negative values, and no time between decisions. ``field`` of each problem is the option.
+        """
+        problems = []
+        if not self.horizontal_pod_autoscaler_tolerance >= 0:
+            text = f"{self.horizontal_pod_autoscaler_tolerance} is negative or not a number"
+            problems.append(Problem(text, field="horizontal_pod_autoscaler_tolerance"))
+        if self.horizontal_pod_autoscaler_sync_period <= timedelta():
+            text = "it must be greater than zero: between two rounds no time would pass"
+            problems.append(Problem(text, field="horizontal_pod_autoscaler_sync_period"))
+        negative = [name for name in _NOT_NEGATIVE if getattr(self, name) < timedelta()]
+        return problems + [Problem("a duration must not be negative", field=name) for name in negative]
 
     def _check_version(self) -> None:
         """Raise InputError unless ``kubernetes_version`` is known and the profile takes a version."""

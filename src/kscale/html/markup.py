@@ -11,10 +11,12 @@ from typing import Any, Final
 from kscale.imports import lazy_pattern
 from kscale.version import __version__
 
-__all__ = ["COLOURS", "document", "element", "listing", "origin", "text"]
+__all__ = ["COLOURS", "document", "element", "listing", "origin", "text", "time_of_document"]
 
 COLOURS: Final = 12
 """Number of colours of pods and lines; style.css has them."""
+_MOST_DIGITS: Final = 11
+"""Digits up to which every number of seconds since 1970 is a time before the year 10000."""
 
 # Characters that HTML does not allow, and those that change the direction of the text around them.
 _UNSEEN = lazy_pattern(
@@ -49,13 +51,19 @@ ROWS = 50
 """Maximum number of rows shown; a line tells how many are left out."""
 
 
+def time_of_document() -> datetime:
+    """Return the time to show in a document: now, or SOURCE_DATE_EPOCH (seconds since 1970) if that is a valid time."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    is_time = epoch.isascii() and epoch.isdecimal() and len(epoch) <= _MOST_DIGITS
+    return datetime.fromtimestamp(int(epoch), UTC) if is_time else datetime.now(UTC)
+
+
 def origin(inputs: str = "") -> str:
     """Return a paragraph that says by which version of kscale, when, and from which ``inputs`` a result was shown.
 
     SOURCE_DATE_EPOCH replaces the current time. Empty ``inputs`` are not mentioned.
     """
-    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    now = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdecimal() else datetime.now(UTC)
+    now = time_of_document()
     parts = [f"kscale {__version__}", f"shown {now:%Y-%m-%d %H:%M:%S} UTC", *([f"from {inputs}"] if inputs else [])]
     return element("p", element("small", text(" · ".join(parts))))
 

@@ -255,7 +255,7 @@ def _explain_by_value(value: Any, error: Exception) -> str | None:
     if isinstance(value, str):
         if isinstance(error, UnicodeError) and any("\ud800" <= each <= "\udfff" for each in value):
             return "a text with half a surrogate pair cannot be encoded"
-        if type(error) is ValueError and "\0" in value:
+        if type(error) is ValueError and "\0" in value and "embedded null" in str(error):
             return "a text with a null character names no file"
     if isinstance(value, int) and isinstance(error, OverflowError) and not -(2**63) <= value < 2**63:
         return "more than 64 bits hold"

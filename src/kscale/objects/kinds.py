@@ -383,18 +383,6 @@ class RESTMapper:
             raise RESTMappingError(f"unable to get client for {group_resource}: {message}")
         return resource_found
 
-    def scale_version(self, group_resource: str) -> str:
-        """Return the ``apiVersion`` of a resource's Scale, such as ``autoscaling/v1``.
-
-        Raises :class:`RESTMappingError` if the resource is unknown or has no scale.
-        """
-        served = self.find_preferred(group_resource)
-        if not served.scale:
-            where = f"{served.group}/{served.version}, Resource={served.name}"
-            text = f"could not find scale subresource for {where} in discovery information"
-            raise RESTMappingError(f"could not find proper group-version for scale subresource of {where}: {text}")
-        return served.scale
-
 
 class AnyKindRESTMapper(RESTMapper):
     """A mapper that treats every kind as served, by default under its usual plural.

@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from kscale.objects.api.core import Node, NodeSpec, NodeStatus, Taint
 from kscale.objects.api.meta import ApiStruct, Int32, KubeObject, ObjectMeta
 from kscale.objects.argument_types import typed
+from kscale.objects.go_numbers import parse_float, parse_int64
 from kscale.objects.names import label_value_errors, qualified_name_errors
 from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions, NodeTemplate
 from kscale.objects.pod_owners import controller_of
 from kscale.objects.quantity import Quantity, QuantityError
-from kscale.objects.selectors import parse_int64
 from kscale.objects.times import parse_duration
 
 __all__ = [
@@ -547,8 +547,8 @@ def _with_rollout(group: NodeGroup, owner: MachineOwner, sets: MachineSets, warn
 
 _Read = Callable[[str], Any]
 _OPTION_FIELDS: dict[str, tuple[str, _Read]] = {
-    "scaledownutilizationthreshold": ("scale_down_utilization_threshold", float),
-    "scaledowngpuutilizationthreshold": ("scale_down_gpu_utilization_threshold", float),
+    "scaledownutilizationthreshold": ("scale_down_utilization_threshold", parse_float),
+    "scaledowngpuutilizationthreshold": ("scale_down_gpu_utilization_threshold", parse_float),
     "scaledownunneededtime": ("scale_down_unneeded_time", lambda text: parse_duration(text) / 1e9),
     "scaledownunreadytime": ("scale_down_unready_time", lambda text: parse_duration(text) / 1e9),
     "maxnodeprovisiontime": ("max_node_provision_time", lambda text: parse_duration(text) / 1e9),

@@ -5,15 +5,17 @@ Upstream: ``cloudprovider/cloud_provider.go`` (``cloudprovider.NodeGroup``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import dataclasses
+import math
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from datetime import timedelta
-from typing import Annotated, Any, TypeAlias, get_args, get_type_hints
+from typing import Annotated, Any, Final, TypeAlias, get_args, get_type_hints
 
 import msgspec
 from msgspec.structs import replace
 
-from kscale.errors import InputError, KscaleError, Problem
+from kscale.errors import ArgumentError, InputError, KscaleError, Problem
 from kscale.objects.api.core import Node, Pod, Taint
 from kscale.objects.api.meta import ApiStruct, ResourceList
 from kscale.objects.api.resource import ResourceSlice
@@ -123,12 +125,25 @@ class NodeGroupOptions(ApiStruct):
         }
         return msgspec.structs.replace(defaults, **own_options)
 
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield (name in the API, message) for each number that is negative, not finite, or too long a duration."""
+        for name, field in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True):
+            value = getattr(self, name)
+            if value is None or isinstance(value, bool):
+                continue
+            if not (math.isfinite(value) and value >= 0):
+                yield field, f"{value} is negative or not a number"
+            elif name in DURATION_OPTIONS and value > _LONGEST:
+                yield field, f"{value} is longer than {_LONGEST} seconds"
+
 
 _OTHER_NAMES = {"ignore_daemon_sets_utilization": "ignore_daemonsets_utilization"}
 DURATION_OPTIONS = frozenset(
     name for name, type_ in get_type_hints(NodeGroupOptions, include_extras=True).items() if Seconds in get_args(type_)
 )
 """The options of a group that are durations."""
+_LONGEST: Final = 2**63 // 10**9
+"""Seconds of the longest duration in Go."""
 
 
 class InstanceError(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, rename="camel"):
@@ -319,7 +334,13 @@ class Groups:
             self._id_of.update(dict.fromkeys(group.nodes, group.id))
 
     @classmethod
-    def of(cls, groups: Groups | Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequence[Node]) -> Groups:
+    def of(
+        cls,
+        groups: Groups | Iterable[NodeGroup | Mapping[str, Any]],
+        nodes: Sequence[Node],
+        *,
+        checked: Container[int] = (),
+    ) -> Groups:
         """Return node groups over the existing nodes; ``groups`` itself if it is a Groups object.
 
         A node belongs to the first group that lists it or whose ``node_selector`` matches its labels. Without a target
@@ -330,14 +351,16 @@ class Groups:
         groups : Groups, or iterable of NodeGroup or mapping
             Mappings have the fields of NodeGroup.
         nodes : sequence of Node
+        checked : container of int
+            Positions of the NodeGroups whose types need no check, as they are unchanged since an earlier call.
 
         Raises
         ------
         InputError
-            If a mapping is no node group, two groups have the same id, a minimum exceeds its maximum, or a
-            ``from_node`` does not exist.
+            If a mapping is no node group, a field has a wrong type, two groups have the same id, a minimum exceeds its
+            maximum, a target size or an option is negative, or a ``from_node`` does not exist.
         """
-        return groups if isinstance(groups, Groups) else cls(_resolve_groups(groups, nodes))
+        return groups if isinstance(groups, Groups) else cls(_resolve_groups(groups, nodes, checked))
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{group.id}: {group.size}" for group in self)
@@ -452,10 +475,13 @@ def have_equal_group_inputs(groups: Iterable[NodeGroup], before: Sequence[Node],
     )
 
 
-def _resolve_groups(groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequence[Node]) -> Iterable[NodeGroup]:
+def _resolve_groups(
+    groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequence[Node], checked: Container[int]
+) -> Iterable[NodeGroup]:
     """Return the groups with sizes, nodes, instances and templates. Raises InputError with all problems.
 
-    A node belongs to the first group that names or selects it.
+    A node belongs to the first group that names or selects it. ``checked``: positions of groups whose types need no
+    check.
     """
     by_name = {node.metadata.name: node for node in nodes}
     labelled = _Labelled(nodes)
@@ -463,7 +489,7 @@ def _resolve_groups(groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequ
     by_id: dict[str, NodeGroup] = {}
     problems: list[Problem] = []
     for number, description in enumerate(groups):
-        item = _decode_group(description, number)
+        item = _decode_group(description, number, is_checked=number in checked)
         where = f"NodeGroup {item.id}"
         if item.id in by_id:
             problems.append(Problem("two groups have this id", object=where, field="id"))
@@ -471,6 +497,10 @@ def _resolve_groups(groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequ
         if not 0 <= item.min_size <= item.max_size:
             text = f"minSize {item.min_size} and maxSize {item.max_size} exclude each other"
             problems.append(Problem(text, object=where, field="minSize"))
+        if item.size < 0:
+            problems.append(Problem(f"{item.size} is negative", object=where, field="targetSize"))
+        if item.options is not None:
+            problems += [Problem(text, object=where, field=f"options.{name}") for name, text in item.options.problems()]
         if item.from_node is not None and item.from_node not in by_name:
             problems.append(Problem(f"there is no node {item.from_node}", object=where, field="fromNode"))
             continue
@@ -493,17 +523,41 @@ def _resolve_groups(groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequ
     return by_id.values()
 
 
-def _decode_group(data: object, number: int) -> NodeGroup:
+def _decode_group(data: object, number: int, *, is_checked: bool) -> NodeGroup:
     """Return a node group from a struct or mapping. Raises InputError for anything else.
 
-    ``number``: its position, for the error.
+    A struct is checked unless ``is_checked``, as it may have been modified since it was created. ``number``: its
+    position, for the error.
     """
     if isinstance(data, NodeGroup):
+        if not is_checked:
+            _check_group(data)
         return data
     where = f"node group {number}"
     if not isinstance(data, Mapping):
         raise InputError(Problem(f"a NodeGroup is expected, not {type(data).__name__}", object=where))
     return group_from_dict(data, where)
+
+
+def _check_group(group: NodeGroup) -> None:
+    """Raise ArgumentError for a field of a group, its options or its template that has a wrong type.
+
+    Of the template's node, only the fields of its metadata, spec and status are checked.
+    """
+    try:
+        check_fields(group)
+        if group.options is not None:
+            check_fields(group.options)
+        if group.template is not None:
+            check_fields(group.template)
+            check_fields(node := group.template.node)
+            for part in (node.metadata, node.spec, node.status):
+                check_fields(part)
+    except ArgumentError as error:
+        where = f"NodeGroup {group.id}"
+        error.args = (f"{where}: {error}",)
+        error.problems = tuple(dataclasses.replace(problem, object=where) for problem in error.problems)
+        raise
 
 
 class _Labelled(msgspec.Struct, eq=False):

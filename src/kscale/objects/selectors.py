@@ -9,8 +9,8 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from kscale._native import _projection
-from kscale.imports import lazy_pattern
 from kscale.objects.api.meta import LabelSelector
+from kscale.objects.go_numbers import parse_int64
 from kscale.objects.names import go_quote, label_value_errors, qualified_name_errors
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "SelectorIndex",
     "compile_selector",
     "from_label_map",
-    "parse_int64",
     "parse_selector",
     "requirement",
 ]
@@ -49,32 +48,11 @@ _OPERATORS: Final = (DOES_NOT_EXIST, EQUALS, DOUBLE_EQUALS, IN, NOT_EQUALS, NOT_
 
 _GO_JSON: Final = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}  # Go's encoder escapes these
 
-_INT64 = lazy_pattern(r"[+-]?[0-9]+")
 _NO_LABELS: Final[Mapping[str, str]] = {}
 
 
 class SelectorError(ValueError):
     """A selector that the API machinery refuses, with upstream's text."""
-
-
-def parse_int64(text: str) -> int | None:
-    """Parse an int64 as ``strconv.ParseInt(text, 10, 64)`` does, with sign and leading zeros.
-
-    None for any other text, or out of range.
-    """
-    if len(text) > 40 or _INT64.fullmatch(text) is None:
-        return _parse_long_int64(text)
-    number = int(text)
-    return number if -(2**63) <= number < 2**63 else None
-
-
-def _parse_long_int64(text: str) -> int | None:
-    """Parse an int64 with any number of leading zeros; None if the text is malformed or out of range."""
-    if _INT64.fullmatch(text) is None:
-        return None
-    sign = "-" if text[0] == "-" else ""
-    digits = text.lstrip("+-").lstrip("0") or "0"
-    return parse_int64(sign + digits) if len(digits) <= 19 else None
 
 
 class Requirement(msgspec.Struct, frozen=True):

@@ -293,8 +293,8 @@ def _csv(path: Path, names: Mapping[str, str], unit: str, threads: int) -> Itera
 def _prometheus(path: Path, columns: Mapping[str, str] | None, metric: str) -> Iterator[UsageBatch]:
     """Yield the usage in a Prometheus response, split by :func:`resource_of` into CPU (cores) and memory (bytes).
 
-    ``metric``: the resource of series that do not indicate it. The first batch has the warnings of the response. Raises
-    InputError if the response cannot be read.
+    ``metric``: the resource of series that do not indicate it. The first batch has the warnings of the response; if
+    there are warnings but no samples, that batch is empty. Raises InputError if the response cannot be read.
     """
     series = read_prometheus(content_of(path), columns=columns, source=str(path), finite=False)
     is_memory = np.array(
@@ -308,6 +308,9 @@ def _prometheus(path: Path, columns: Mapping[str, str] | None, metric: str) -> I
     for batch in usage_of(series, is_memory, columns):
         yield replace(batch, warnings=(*warnings, *batch.warnings))
         warnings = ()
+    if warnings:  # no samples
+        nothing = np.empty(0, np.int64)
+        yield UsageBatch([], [], nothing.astype(np.int32), nothing, nothing.astype(float), None, (), warnings)
 
 
 def usage_of(

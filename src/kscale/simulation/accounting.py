@@ -219,8 +219,10 @@ def sum_jobs(jobs: Sequence[JobUse], cost: float | None) -> JobTotals | None:
 
 @dataclass(slots=True)
 class _Job:
-    """A job since the run began, or since its creation. Times are nanoseconds; ``open``: failed pods that have not been
-    replaced yet.
+    """A job since the run began, or since its creation.
+
+    Times are nanoseconds. ``open``: failed and evicted pods that have not been replaced yet, without those that were
+    deleted because the job was suspended.
     """
 
     key: str
@@ -228,6 +230,7 @@ class _Job:
     status: JobStatus
     end: Moment | None = None
     is_deleted: bool = False
+    is_suspended: bool = False
     restarts: int = 0
     open: int = 0
     done: int = 0
@@ -249,7 +252,7 @@ class JobOutcomes:
         self.interrupted = 0
         for job in api.get_all("Job").values():
             if _outcome(job.status) not in ("complete", "failed"):
-                self._jobs[job.metadata.uid] = _Job(job.key, time.now, job.status)
+                self._jobs[job.metadata.uid] = _Job(job.key, time.now, job.status, is_suspended=bool(job.spec.suspend))
         self._pods(api.present("Pod"))
         api.listen("Job", one_by_one(self._job))
         api.listen("Pod", self._pods)
@@ -285,7 +288,7 @@ class JobOutcomes:
             if old is not None:  # the job ended before the beginning
                 return
             job = self._jobs[new.metadata.uid] = _Job(new.key, self._time.now, new.status)
-        job.status = new.status
+        job.status, job.is_suspended = new.status, bool(new.spec.suspend)
         if job.end is None and _outcome(new.status) in ("complete", "failed"):
             job.end = self._time.now
 
@@ -310,7 +313,7 @@ class JobOutcomes:
         """Update a job after a change of one of its pods: restarts, and time of completed and of lost work.
 
         The time of a pod that failed, was deleted or began to terminate is lost; the next new pod then counts as its
-        restart.
+        restart, unless the job was suspended when it began to terminate.
         """
         is_active = new is not None and _is_active(new)
         if old is None and is_active and job.open:
@@ -327,7 +330,7 @@ class JobOutcomes:
             job.done += took
         else:
             job.lost += took
-            job.open += 1
+            job.open += not job.is_suspended or (new is not None and new.status.phase == "Failed")
 
     def _note_interruption(self, pod: Pod) -> None:
         """Count a deleted pod whose node no longer exists.

@@ -15,8 +15,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace as with_fields
 
-from kscale.ca.entry_points import check_scale_up_options
-from kscale.ca.errors import AutoscalerError
+from kscale.ca.entry_points import find_option_problems
 from kscale.ca.flag_parsing import parse_flags
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.legacy.metrics import LEGACY_GPU_LABEL
@@ -49,6 +48,7 @@ from kscale.simulation.scenario import (
     KarpenterEntry,
     Scenario,
     Values,
+    check_options,
     options_of,
 )
 from kscale.vpa.options import AdmissionOptions, RecommenderOptions, UpdaterOptions
@@ -244,9 +244,11 @@ class Autoscalers:
         """
         result: list[Driver[Any]] = []
         if (horizontal := self._options("horizontal", HPAOptions)) is not None:
-            self._check_interval("horizontal", "horizontal-pod-autoscaler-sync-period", horizontal)
             result.append(HorizontalAutoscaler(horizontal, repeats=True, aligned=True))
         if (recommender := self._options("vpa_recommender", RecommenderOptions)) is not None:
+            if not recommender.use_checkpoints:
+                text = "a simulated cluster has no Prometheus: the history is stored in checkpoints"
+                self.values.wrong("controllers.vpaRecommender.flags.storage", text)
             result.append(VpaRecommender(recommender, storage=DeferredCheckpoints(self.world)))
         if (updater := self._options("vpa_updater", UpdaterOptions)) is not None:
             result.append(VpaUpdater(updater))
@@ -259,12 +261,16 @@ class Autoscalers:
         frequent = self.frequent_loops
         if self.karpenter is not None:
             return [*result, *karpenter_drivers(self.karpenter)]
+        for problem in () if autoscaling is None else find_option_problems(autoscaling):
+            self.values.wrong(f"controllers.clusterAutoscaler.flags.{problem.field}", problem.message)
         if self.provisioner == CLUSTER_AUTOSCALER and flags is None:
             flags = ControllerFlags()
         if autoscaling is None and flags is not None:
             autoscaling, frequent = self._autoscaling_options(flags)
         if autoscaling is not None:
-            self._check_interval("clusterAutoscaler", "scan-interval", autoscaling)
+            if autoscaling.scan_interval <= timedelta():
+                text = "between two rounds no time would pass"
+                self.values.wrong("controllers.clusterAutoscaler.flags.scan-interval", text)
             health = HealthCheck(HealthCheckOptions(), self.world.time.now)
             gpu_label = LEGACY_GPU_LABEL if autoscaling.legacy else DEFAULT_GPU_LABEL
             process = AutoscalerProcess(dra=False, frequent_loops=frequent, gpu_label=gpu_label)
@@ -272,11 +278,6 @@ class Autoscalers:
             driver.on_started_leading()
             result.append(driver)
         return result
-
-    def _check_interval(self, controller: str, flag: str, options: msgspec.Struct) -> None:
-        """Record a problem if the interval in field ``flag`` is not positive: time would not advance between rounds."""
-        if getattr(options, flag.replace("-", "_")) <= timedelta():
-            self.values.wrong(f"controllers.{controller}.flags.{flag}", "between two rounds no time would pass")
 
     def _options(self, controller: str, struct: type[_T]) -> _T | None:
         """Return the options of a controller: those in ``given``, else built from the scenario's flags.
@@ -286,10 +287,12 @@ class Autoscalers:
         """
         options: _T | None = self.overrides.get(controller)
         flags: ControllerFlags | None = getattr(self.controllers, controller)
-        if options is not None or flags is None:
-            return options
         first, *others = controller.split("_")
         name = first + "".join(map(str.capitalize, others))
+        if options is not None and not check_options(options, self.values, f"controllers.{name}"):
+            return None
+        if options is not None or flags is None:
+            return options
         return options_of(struct, flags.flags, {}, self.values, f"controllers.{name}")
 
     def _autoscaling_options(self, given: ControllerFlags) -> tuple[AutoscalingOptions, bool]:
@@ -316,21 +319,12 @@ class Autoscalers:
                 if name.replace("-", "_") not in AutoscalingOptions.__struct_fields__:
                     self.values.wrong(f"{field}.{name}", "has no effect in a simulated cluster")
             options = AutoscalingOptions.for_profile(str(profile), **parsed.values)
-            for problem in (*options.problems(), *options.find_foreign_options(options.profile, parsed.values)):
+            requested = [name for name, value in parsed.values.items() if value is not False]
+            for problem in (*find_option_problems(options), *options.find_foreign_options(options.profile, requested)):
                 self.values.wrong(f"{field}.{problem.field.replace('_', '-')}", problem.message)
-            if not options.problems():
-                self._check_expander(f"{field}.expander", options)
             return options, frequent is True
         except InputError as error:
             for problem in error.problems:
                 name = problem.field.replace("_", "-")
                 self.values.wrong(f"{field}.{name}", problem.message)
             return AutoscalingOptions(), True
-
-    def _check_expander(self, field: str, options: AutoscalingOptions) -> None:
-        """Record a problem if the profile's release does not have the expander."""
-        try:
-            check_scale_up_options(options)
-        except AutoscalerError as error:
-            release = " (profile legacy: release 1.3)" if options.legacy else ""
-            self.values.wrong(field, f"{error.message}{release}")

@@ -478,6 +478,7 @@ class _Builder:
                 *custom.warnings,
                 *self._list_ignored_objects(objects, custom),
                 *(pools.warnings if pools is not None else ()),
+                *self.values.warnings,
             ],
             many_groups=pools is not None,
             outages=schedule_outages(world, outages),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
@@ -16,6 +16,7 @@ from kscale.effects import Moment, timedelta_of
 from kscale.errors import InputError, Problem
 from kscale.imports import lazy_pattern
 from kscale.objects.api.meta import ApiStruct
+from kscale.objects.go_numbers import parse_bool, parse_float, parse_int_literal
 from kscale.objects.quantity import Quantity, QuantityError
 from kscale.objects.times import parse_duration
 from kscale.records import API_VERSION, components_of
@@ -520,12 +521,14 @@ _TOO_MUCH: Final = Quantity(str(_MOST // 1000))
 class Values:
     """Parses values of a scenario and collects their mistakes in ``problems``.
 
-    ``source``: the file; ``folder``: where relative file names start; ``begin``: when the simulation begins.
+    ``warnings``: parts of the load that may be missing, as a Prometheus response says. ``source``: the file;
+    ``folder``: where relative file names start; ``begin``: when the simulation begins.
     """
 
     def __init__(self, source: str, folder: Path, begin: Moment) -> None:
         self.source, self.folder, self.begin = source, folder, begin
         self.problems: list[Problem] = []
+        self.warnings: list[str] = []
 
     def wrong(self, field: str, message: str, step: int | None = None) -> None:
         """Record a mistake of a field. ``step``: index of a signal's step, None if the mistake is not about a step."""
@@ -670,6 +673,7 @@ class Values:
             if len(series.keys) != 1:
                 raise ValueError(f"{path} holds {len(series.keys)} series, and one is needed")
             times, values = series.time, series.value
+            self.warnings += [f"what {path} lacks, of which Prometheus warned: {text}" for text in series.warnings]
         if not len(times):
             raise ValueError(f"{path} is empty")
         if (np.asarray(values) < 0).any():
@@ -693,16 +697,7 @@ def options_of(struct: type[_T], flags: Mapping[str, Any], given: Mapping[str, A
             values.wrong(flag_field, "there is no such flag")
             continue
         try:
-            if kind is timedelta:
-                fields[attribute] = timedelta_of(parse_duration(str(value)))
-            elif kind is Quantity:
-                fields[attribute] = Quantity(str(value))
-            elif get_origin(kind) in (dict, Mapping):
-                fields[attribute] = _gates(value)
-            elif get_origin(kind) is list and isinstance(value, str):
-                fields[attribute] = [part for part in value.split(",") if part]
-            else:
-                fields[attribute] = msgspec.convert(value, kind, strict=False)
+            fields[attribute] = _parse_flag(kind, value)
         except (ValueError, TypeError) as error:
             values.wrong(flag_field, str(error))
     try:
@@ -711,9 +706,46 @@ def options_of(struct: type[_T], flags: Mapping[str, Any], given: Mapping[str, A
         for problem in error.problems:
             values.wrong(f"{field}.flags.{problem.field.replace('_', '-')}", problem.message)
         return struct()
-    for problem in getattr(options, "problems", list)():
+    return options if check_options(options, values, field) else struct()
+
+
+def check_options(options: Any, values: Values, field: str) -> bool:
+    """Return whether a controller starts with the options; otherwise add its problems to ``values``.
+
+    ``field``: path of the controller in the scenario.
+    """
+    problems: Sequence[Problem] = getattr(options, "problems", list)()
+    for problem in problems:
         values.wrong(f"{field}.flags.{problem.field.replace('_', '-')}", problem.message)
-    return options
+    return not problems
+
+
+def _parse_flag(kind: Any, value: str | float | bool | list[str]) -> Any:
+    """Parse the value of a flag as the programs of ``kscale run`` parse its text. ``kind``: type of the option.
+
+    Raises ValueError for a malformed value, and TypeError for a list where one value is expected.
+    """
+    origin = get_origin(kind)
+    if origin in (dict, Mapping):
+        return _gates(value)
+    if origin is list:
+        return value if isinstance(value, list) else [part for part in str(value).split(",") if part]
+    if isinstance(value, list):
+        raise TypeError("one value is expected, not a list")
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if kind is timedelta:
+        return timedelta_of(parse_duration(text))
+    if kind is Quantity:
+        return Quantity(text) if text else Quantity.zero()
+    return _FLAG_PARSERS[kind](text)
+
+
+_FLAG_PARSERS: Final[Mapping[type, Callable[[str], Any]]] = {
+    bool: parse_bool,
+    int: parse_int_literal,
+    float: parse_float,
+    str: str,
+}
 
 
 def _gates(given: Any) -> dict[str, bool]:
@@ -722,7 +754,7 @@ def _gates(given: Any) -> dict[str, bool]:
     The last entry of a gate counts. Raises ValueError for any other text.
     """
     gates: dict[str, bool] = {}
-    for part in ",".join(given if isinstance(given, list) else [str(given)]).split(","):
+    for part in filter(None, ",".join(given if isinstance(given, list) else [str(given)]).split(",")):
         name, _, value = part.partition("=")
         if value.strip().lower() not in ("true", "false"):
             raise ValueError(f"{part!r} is not NAME=true or NAME=false")

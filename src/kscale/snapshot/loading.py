@@ -103,8 +103,7 @@ class LoadReport(msgspec.Struct):
                 self.duplicates += 1
                 where = f"{batch.place}[{position}]"
                 namespace, _, name = key.rpartition("/")
-                named = Pod(metadata=ObjectMeta(namespace=namespace, name=name))
-                self.warn(_TWICE, RawObject("v1", "Pod", named, batch.source, where))
+                self.warn(_TWICE, _named(RawObject("v1", "Pod", {}, batch.source, where), "Pod", namespace, name))
             modified.add(key)
 
     def missing(self, kinds: Iterable[str]) -> list[str]:
@@ -211,7 +210,7 @@ def load_batches(
         report.current = record
         if not isinstance(obj, Pod):
             metadata = obj.metadata
-            key = (record.kind, metadata.namespace, metadata.name)
+            key = _key(record.kind, metadata.namespace, metadata.name)
             repeated = key in seen
             seen.add(key)
         else:
@@ -220,7 +219,7 @@ def load_batches(
             pods.add(pod_key)
         if repeated:
             report.duplicates += 1
-            report.warn(_TWICE, record)
+            report.warn(_TWICE, _named(record, *_key(record.kind, obj.namespace, obj.name)))
         yield loaded
     yield from custom.load(report, namespace)
     report.current = None
@@ -267,7 +266,7 @@ class _CustomRecords:
                 loaded.obj.metadata = msgspec.structs.replace(metadata, namespace=metadata.namespace or namespace)
                 if loaded.obj.key in names:
                     report.duplicates += 1
-                    report.warn(_TWICE, record)
+                    report.warn(_TWICE, _named(record, *_key(record.kind, loaded.obj.namespace, loaded.obj.name)))
                 names.add(loaded.obj.key)
                 report.current = record
                 report.total += 1
@@ -381,9 +380,20 @@ def _plain_decoder(start: bytes) -> Callable[[memoryview], KubeObject] | None:
     return None if type_ in (None, Pod, CustomWorkload) or kind.endswith("List") else decoder(type_).decode
 
 
+def _key(kind: str, namespace: str, name: str) -> tuple[str, str, str]:
+    """Return what identifies an object: its kind, namespace and name; the name alone for a node."""
+    return kind, "" if kind == "Node" else namespace, name
+
+
+def _named(record: RawObject, kind: str, namespace: str, name: str) -> RawObject:
+    """Return the record of an object of a ``kind`` for messages that name it by its key, not as it is in the input."""
+    named = KubeObject(metadata=ObjectMeta(namespace=namespace, name=name))
+    return msgspec.structs.replace(record, kind=kind, data=named)
+
+
 def _count_decoded(items: DecodedItems, report: LoadReport, seen: set[tuple[str, str, str]]) -> None:
     """Count objects that were decoded by the scan. ``seen``: kinds, namespaces and names so far; it is updated."""
-    keys = [key for key, _ in items.objects]
+    keys = [_key(*key) if key[0] == "Node" else key for key, _ in items.objects]
     report.total += len(keys)
     report.read.update([kind for kind, _, _ in keys])
     fresh = set(keys)
@@ -391,7 +401,7 @@ def _count_decoded(items: DecodedItems, report: LoadReport, seen: set[tuple[str,
         for i, key in enumerate(keys):
             if key in seen:
                 report.duplicates += 1
-                report.warn(_TWICE, items.record(i))
+                report.warn(_TWICE, _named(items.record(i), *key))
             seen.add(key)
     seen |= fresh
 

@@ -217,7 +217,8 @@ class RecommenderOptions(msgspec.Struct, kw_only=True, frozen=True):
         """Return the problems of the options; empty if there are none. ``field`` of each problem is the option.
 
         Problems are options that upstream rejects at start-up (in upstream's words), an interval at which no round
-        would start, a number of workers that would update no VPA, and an option without effect.
+        would start, a negative half life, a number of workers that would update no VPA, and an option
+        without effect.
         """
         problems = _find_namespace_problems(self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
         problems += _find_gate_problems(self.feature_gates)
@@ -227,6 +228,9 @@ class RecommenderOptions(msgspec.Struct, kw_only=True, frozen=True):
         if self.update_worker_count < 1:
             text = f"{self.update_worker_count} workers never update a VPA"
             problems.append(Problem(text, field="update_worker_count"))
+        for name in ("memory_histogram_decay_half_life", "cpu_histogram_decay_half_life"):
+            if getattr(self, name) < timedelta():
+                problems.append(Problem("must not be negative", field=name))
         return problems + _find_interval_problems(self.recommender_interval, "recommender_interval")
 
 

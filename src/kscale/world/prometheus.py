@@ -21,12 +21,13 @@ from kscale.effects import ApiError, Moment, QueryPrometheus
 from kscale.errors import InputError, Problem
 from kscale.imports import library
 from kscale.objects.api.meta import ApiStruct, shorten
+from kscale.objects.go_numbers import parse_int64
 from kscale.series import Series
 from kscale.series.columns import SeriesKey
 from kscale.series.prometheus import read_prometheus, read_warnings
 from kscale.series.usage_reader import UsageBatch, usage_of
 from kscale.world.rpc import create_client_context
-from kscale.world.server_data import UnreadableError, integer, read_json
+from kscale.world.server_data import UnreadableError, read_json
 
 __all__ = [
     "MOST_LABELS",
@@ -473,7 +474,7 @@ async def _series_of(queries: RangeQueries, question: QueryPrometheus) -> int:
         raise InputError(Problem(f"not a Prometheus answer: {error}", queries.source)) from None
     if not result:
         return 0
-    count = integer(result[0].value[1])
+    count = parse_int64(result[0].value[1])
     if count is None:
         text = f"not a Prometheus answer: {shorten(result[0].value[1])} is no count"
         raise InputError(Problem(text, queries.source))

@@ -23,7 +23,6 @@ __all__ = [
     "ServerList",
     "UnreadableError",
     "UnreadableObjectError",
-    "integer",
     "read_change",
     "read_data",
     "read_event",
@@ -34,8 +33,6 @@ __all__ = [
 
 _T = TypeVar("_T")
 _Object = TypeVar("_Object", bound=KubeObject)
-_LONGEST_INTEGER: Final = 20
-"""Maximum length of an int64 with its sign."""
 
 
 class UnreadableError(InputError):
@@ -91,18 +88,6 @@ def read_data(data: Any, type_: type[_T]) -> _T:
     """
     with _CONVERTED_ERRORS:
         return from_dict(data, type_)
-
-
-def integer(text: str) -> int | None:
-    """Parse an integer as Go's ``strconv.Atoi`` does. Returns None for any other text and outside of int64."""
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    if not (digits.isascii() and digits.isdigit()):
-        return None
-    digits = digits.lstrip("0") or "0"
-    if len(digits) > _LONGEST_INTEGER:
-        return None
-    value = -int(digits) if text[0] == "-" else int(digits)
-    return value if -(1 << 63) <= value < 1 << 63 else None
 
 
 # -- objects ---------------------------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def run(op: dict[str, Any], histograms: dict[str, Histogram], options: Histogram
     h = histograms.get(op.get("h", ""))
     match op["op"]:
         case "find_bucket":
-            assert options.find_bucket(op["value"]) == want
+            assert options.find_buckets([op["value"]]).tolist() == [want]
         case "bucket_start":
             assert same_number(options.bucket_start(op["bucket"]), want)
         case "num_buckets":

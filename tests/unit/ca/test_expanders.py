@@ -27,10 +27,10 @@ from kscale.ca.expander.price import (
     get_preferred_node,
 )
 from kscale.ca.expander.types import ExpanderInput, Option
-from kscale.ca.go_math import tanh
 from kscale.effects import SECOND, ApiError, GetPrices, Prices, Ranking, RankOptions
 from kscale.errors import InputError
 from kscale.objects.api.core import Node, Pod
+from kscale.objects.go_numbers import tanh
 from kscale.objects.nodegroup import Groups
 from kscale.objects.quantity import Quantity
 from performing import performed
@@ -393,6 +393,42 @@ def test_priority_configurations_that_are_refused(config: str) -> None:
     assert event.message.endswith(". Ignoring update.")
 
 
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        (".inf: [a]", "number .inf into Go value of type int"),
+        ("+.INF: [a]", "number .inf into Go value of type int"),
+        ("-.Inf: [a]", "number -.inf into Go value of type int"),
+        (".nan: [a]", "number .nan into Go value of type int"),
+        ("1: .inf", "cannot unmarshal number into Go value of type []string"),
+        (".NaN", "cannot unmarshal number into Go value of type map[int][]string"),
+        ("1: [.inf]", "rule +Inf: error parsing regexp: missing argument to repetition operator: `+`"),
+        ("<<: [1]", "map merge requires map or sequence of maps as the value"),
+        ("&x {<<: *x}", "an anchor contains itself"),
+    ],
+)
+def test_numbers_that_are_no_integers_in_priorities(config: str, text: str) -> None:
+    (event,) = _priority(config, ["a"]).events
+    assert text in event.message
+
+
+@pytest.mark.parametrize(
+    ("config", "best"),
+    [("1.0: [a]", ["a"]), ("1e1: [a]\n2: [b]", ["a"]), ("1: [NaN]", []), ("1: [.nan]", ["NaN"])],
+)
+def test_floats_in_priorities_are_texts_as_in_go(config: str, best: list[str]) -> None:
+    groups = ["a", "b", "NaN"] if "nan" in config else ["a", "b"]
+    assert _groups(_priority(config, groups).survivors) == (best or groups)
+
+
+@pytest.mark.parametrize(
+    ("merged", "best"),
+    [("<<: {20: [b]}", ["b"]), ("<<: [{20: [b]}, {20: [c]}]", ["b"]), ("<<: &x {20: [c]}\n  20: [b]", ["b"])],
+)
+def test_mappings_that_priorities_merge(merged: str, best: list[str]) -> None:
+    assert _groups(_priority(f"  10: [a]\n  {merged}", ["a", "b", "c"]).survivors) == best
+
+
 # -- grpc ------------------------------------------------------------------------------------------------------
 
 _Answer = Ranking | ApiError | None
@@ -479,4 +515,5 @@ def test_options_of_one_group_keep_their_own_calculations() -> None:
     options = [Option(group="g", node_count=1, pods=[], debug=debug) for debug in ("first", "second")]
     result = filter_by_price(options, inputs)
     assert [option.debug.split()[0] for option in result.survivors] == ["first", "second"]
-    assert result.notes["g"] == result.survivors[1].debug
+    assert result.notes == {"g": result.survivors[1].debug}
+    assert type(result.notes) is dict, "as of the other expanders"

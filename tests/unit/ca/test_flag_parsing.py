@@ -124,7 +124,7 @@ def test_integers_as_in_go(text: str, number: int) -> None:
         ("--max-nodes-total", "needs a value"),
         ("--max-nodes-total=08", "not a whole number"),
         ("--max-nodes-total= 1", "not a whole number"),
-        ("--scale-down-utilization-threshold=1_0", "not a number"),
+        ("--scale-down-utilization-threshold=1__0", "not a number"),
     ],
 )
 def test_values_that_go_refuses(flag: str, message: str) -> None:

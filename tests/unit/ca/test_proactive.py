@@ -17,7 +17,7 @@ from kscale.ca.pod_lists import (
 )
 from kscale.objects.api.apps import Job, JobSpec, JobStatus, ReplicaSet, ReplicaSetSpec, StatefulSet, StatefulSetSpec
 from kscale.objects.api.core import Pod, PodStatus
-from kscale.objects.api.meta import Condition, ObjectMeta
+from kscale.objects.api.meta import Condition, ObjectMeta, OwnerReference
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.snapshot.cluster import Cluster
 
@@ -132,3 +132,25 @@ def test_injected_pods_are_not_in_results() -> None:
     assert plan.result == "ScaleUpLimitedByMaxNodesTotal"
     assert [pods.pods for pods in plan.remain_unschedulable] == [["default/a-1"]]
     assert [event.regarding.name for event in plan.events if event.reason == "NotTriggerScaleUp"] == ["a-1"]
+
+
+def test_controllers_without_uid_are_told_apart_by_kind_namespace_and_name() -> None:
+    controllers: list[Any] = [replica_set("", 3), replica_set("", 2), replica_set("", 2), job(2, 2)]
+    for controller, (namespace, name) in zip(
+        controllers, [("x", "a"), ("x", "b"), ("y", "a"), ("x", "a")], strict=True
+    ):
+        controller.metadata = ObjectMeta(name=name, namespace=namespace)
+    pods = []
+    for kind, namespace, name in [("ReplicaSet", "x", "a"), ("ReplicaSet", "y", "a"), ("Job", "x", "a")]:
+        reference = OwnerReference(kind=kind, name=name, controller=True)
+        each = pod(f"{kind}-{name}", owner_references=[reference], creation_timestamp=at(minutes=-1))
+        each.metadata.namespace = namespace
+        pods.append(each)
+    result = build_missing_pods(controllers, pods)
+    assert [each.key for each in result] == [
+        "x/ReplicaSet-a-copy-1",
+        "x/ReplicaSet-a-copy-2",
+        "y/ReplicaSet-a-copy-1",
+        "x/Job-a-copy-1",
+    ]
+    assert len({each.metadata.uid for each in result}) == 4

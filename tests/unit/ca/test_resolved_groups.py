@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ import kscale
 from builders import node
 from kscale.ca.group_inputs import resolve_groups
 from kscale.objects.api.core import Node
-from kscale.objects.nodegroup import Groups, NodeGroup
+from kscale.objects.nodegroup import Groups, NodeGroup, NodeGroupOptions, NodeTemplate
 from kscale.objects.quantity import Quantity
 
 
@@ -95,3 +97,49 @@ def test_resolved_groups_share_no_container_with_the_description() -> None:
     described.gone_instances.append("gone")
     (group,) = resolve_groups(created.snapshot(), [NodeGroup(id="named", max_size=9, nodes=["n0"])])
     assert group.gone_instances == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("id", 5, "NodeGroup 5: NodeGroup.id is 5"),
+        ("id", [], "NodeGroup.id is []"),
+        ("min_size", "1", "NodeGroup g: NodeGroup.min_size is '1'"),
+        ("max_size", 2.5, "NodeGroup.max_size is 2.5"),
+        ("target_size", -1, "NodeGroup g: targetSize: -1 is negative"),
+        ("nodes", 5, "NodeGroup.nodes is 5"),
+        ("nodes", [5], "NodeGroup.nodes[0] is 5"),
+        ("node_selector", 5, "NodeGroup.node_selector is 5"),
+        ("labels", 5, "NodeGroup.labels is 5"),
+        ("taints", ["x"], "NodeGroup.taints[0] is 'x'"),
+        ("capacity", {"cpu": 5}, "NodeGroup.capacity['cpu'] is 5"),
+        ("options", {}, "NodeGroup.options is {}"),
+        ("options.scale_down_unneeded_time", "x", "NodeGroup g: NodeGroupOptions.scale_down_unneeded_time is 'x'"),
+        (
+            "options.max_node_provision_time",
+            math.inf,
+            "NodeGroup g: options.maxNodeProvisionTime: inf is negative",
+        ),
+        (
+            "options.max_node_provision_time",
+            1e300,
+            "options.maxNodeProvisionTime: 1e+300 is longer than 9223372036",
+        ),
+        ("template", {}, "NodeGroup.template is {}"),
+        ("template.node", {}, "NodeGroup g: NodeTemplate.node is {}"),
+        ("template.pods", ["x"], "NodeTemplate.pods[0] is 'x'"),
+        ("template.node.metadata", None, "Node.metadata is None"),
+        ("template.node.metadata.name", 5, "NodeGroup g: ObjectMeta.name is 5"),
+        ("template.node.spec.taints", None, "NodeSpec.taints is None"),
+        ("template.node.status.allocatable", {"cpu": 4}, "NodeStatus.allocatable['cpu'] is 4"),
+    ],
+)
+def test_a_group_that_was_modified_after_it_was_created_is_checked(path: str, value: Any, message: str) -> None:
+    described = NodeGroup(id="g", options=NodeGroupOptions(), template=NodeTemplate(node=node("t", 1000, 1)))
+    target: Any = described
+    *parents, name = path.split(".")
+    for parent in parents:
+        target = getattr(target, parent)
+    setattr(target, name, value)
+    with pytest.raises(kscale.InputError, match=re.escape(message)):
+        Groups.of([described], [node("n0", 1000, 1)])

@@ -268,3 +268,12 @@ def test_on_the_command_line_they_need_no_groups_file(tmp_path: Path) -> None:
     assert "node groups of Cluster API in the input: 2" in got.stderr
     assert "MachineDeployment/fleet/odd cannot be scaled: its maximum size 0 is below its minimum 5" in got.stderr
     assert "is not known" not in got.stdout
+
+
+@pytest.mark.parametrize("text", ["0.5 ", "٠.5", "1__0", "0x1"])
+def test_an_option_that_gos_parser_refuses_does_not_count(text: str) -> None:
+    key = f"{_G}/autoscaling-options-scaledownutilizationthreshold"
+    notes = {**_SIZES, **_SIZED, key: text}
+    result = machine_groups(_machines(_data("a", notes, 0, "MachinePool")), [])
+    assert [group.options for group in result.groups] == [None]
+    assert f"MachinePool/fleet/a: annotation {key}: {text!r} cannot be read and does not count" in result.warnings

@@ -386,6 +386,11 @@ def test_an_unknown_cloud_is_no_guess(type_: str) -> None:
         node_class_of([offer("o", 4, 8, 1.0, type=type_)])
 
 
+def test_no_offers_have_no_node_class() -> None:
+    with pytest.raises(kscale.InputError, match="there are no offers that say of which cloud the nodes are"):
+        node_class_of([])
+
+
 def test_nodes_of_two_clouds_have_no_node_class() -> None:
     names = ("m5.large", "Standard_D4s_v5")
     with pytest.raises(kscale.InputError, match="the nodes are of AWS and Azure: a NodePool has one node class"):

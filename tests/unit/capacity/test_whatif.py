@@ -8,8 +8,10 @@ import tracemalloc
 import weakref
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Barrier, Thread
 from typing import Any
 
 import jsonschema
@@ -27,7 +29,7 @@ from kscale.capacity.generate import generate
 from kscale.capacity.group_templates import with_templates
 from kscale.capacity.groups import groups_from, recognise_groups
 from kscale.capacity.whatif import Base, ScenarioRow, parse_condition, read_scenarios, scenarios_from, whatif
-from kscale.capacity.whatif.edits import Nodes, World, apply_edit
+from kscale.capacity.whatif.edits import Nodes, SharedCluster, World, apply_edit
 from kscale.capacity.whatif.questions import DecisionCache, Facts
 from kscale.capacity.whatif.scenarios import READ, Question, combine_variations, scenarios_schema_text
 from kscale.cli.commands.whatif import whatif_view
@@ -790,3 +792,40 @@ def test_an_estimate_can_be_pickled_after_a_sum_by_a_function() -> None:
     result = kscale.estimate(cluster, template=node("n", "a"))
     assert result.sum_by_class(lambda occupied: occupied["cpu"]) == 12_000
     assert pickle.loads(pickle.dumps(result)).node_count == result.node_count == 3
+
+
+def test_losses_that_another_thread_adds_meanwhile_change_no_result() -> None:
+    """The other thread adds a loss while this one looks through the known losses."""
+    shared = SharedCluster(kscale.load(CLUSTER))
+    shared.expect_losses(["a1", "a2"])
+    expected = SharedCluster(kscale.load(CLUSTER)).without_nodes(["b1"]).snapshot
+    assert shared._spare is not None
+    added: list[str] = []
+
+    class Rows(dict[str, Any]):
+        def __contains__(self, name: object) -> bool:
+            if not added:
+                added.append("big1")
+                thread = Thread(target=shared.without_nodes, args=(added,))
+                thread.start()
+                thread.join()
+            return super().__contains__(name)
+
+    shared._spare = shared._spare._replace(rows=Rows(shared._spare.rows))
+    snapshot = shared.without_nodes(["b1"]).snapshot
+    assert added == ["big1"]
+    assert (snapshot.nodes, snapshot.pods, snapshot.pending) == (expected.nodes, expected.pods, expected.pending)
+
+
+def test_threads_that_lose_nodes_at_once_get_the_same_snapshots() -> None:
+    names = ("a1", "a2", "b1", "big1")
+    expected = [SharedCluster(kscale.load(CLUSTER)).without_nodes([name]).snapshot.pending for name in names]
+    shared, ready = SharedCluster(kscale.load(CLUSTER)), Barrier(len(names))
+    assert shared.snapshot.nodes
+
+    def lose(name: str) -> tuple[str, ...]:
+        ready.wait()
+        return shared.without_nodes([name]).snapshot.pending
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        assert [*pool.map(lose, names)] == expected

@@ -135,6 +135,10 @@ def test_every_command_has_help(entry: registry.Entry) -> None:
         (["--no-such-option"], "No such option: --no-such-option"),
         (["schema", "-o", "toml"], "'toml' is not one of"),
         (["schema", "Nope"], "'Nope' is not one of"),
+        (["generate", "--pods", "1_0"], "'1_0' is not a valid int range"),
+        (["generate", "--pods", " 10"], "' 10' is not a valid int range"),
+        (["generate", "--pods", "١٠"], "'١٠' is not a valid int range"),
+        (["mix", "--budget", "1 "], "'1 ' is not a valid float"),
         (["schema", "groups", "--directory", "."], "every schema is written: leave out KIND"),
     ],
 )

@@ -74,6 +74,7 @@ def test_cost_by_usage(tmp_path: Path) -> None:
         (("--window", "fortnight"), "--window"),
         (("--storage-price", "gp3"), "'gp3' is not CLASS=PRICE"),
         (("--storage-price", "gp3=-1"), "is not CLASS=PRICE"),
+        (("--storage-price", "gp3= 1"), "is not CLASS=PRICE"),
         (("--now", "2026-01-01T00:00:00Z"), "needs --history or --prometheus-url"),
         (("--prometheus-url", "http://x", "--history", "u.csv"), "it excludes --history"),
     ],
@@ -128,3 +129,12 @@ def test_a_repair_without_groups(tmp_path: Path) -> None:
     (tmp_path / "dump.json").write_text(json.dumps({"kind": "List", "items": [bare, pod]}))
     result = kscale("headroom", "-f", tmp_path / "dump.json", "--lose", "node=alone", "--repair")
     assert (result.code, "--repair needs node groups" in result.stderr) == (2, True), result.stderr
+
+
+@pytest.mark.parametrize("more", [(), ("--window", "1h")])
+def test_warnings_of_a_response_without_samples_are_reported_once(tmp_path: Path, more: tuple[str, ...]) -> None:
+    answer = {"status": "success", "data": {"resultType": "matrix", "result": []}, "warnings": ["partial response"]}
+    (tmp_path / "none.json").write_text(json.dumps(answer))
+    files = ("--history", tmp_path / "none.json", "--history", tmp_path / "none.json")
+    got = kscale("cost", *DUMP[:2], *GROUPS, "--budget", 0, *files, *more)
+    assert (got.code, got.stderr.count("partial response")) == (0, 1), got.stderr

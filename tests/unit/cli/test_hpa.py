@@ -128,12 +128,13 @@ def hpa(**spec: Any) -> dict[str, Any]:
     [
         (hpa(maxReplicas=-1), "HorizontalPodAutoscaler shop/web): spec.maxReplicas: Invalid value: -1"),
         (hpa(minReplicas=5), "must be greater than or equal to `minReplicas`"),
+        (hpa(behavior={"scaleUp": {"tolerance": "In"}}), "spec.behavior.scaleUp.tolerance: quantities must match"),
         (hpa(maxReplicas="three"), "json: cannot unmarshal string into Go struct field"),
         (hpa(metrics=[None]), "spec.metrics[0].type: Required value: must specify a metric source type"),
         ({**hpa(), "spec": []}, "spec: expected an object"),
         (
             {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "status": {"startTime": "noon"}},
-            '(Pod p): "noon" is not an RFC 3339 time',
+            '(Pod p): status.startTime: "noon" is not an RFC 3339 time',
         ),
         (
             {

@@ -10,6 +10,7 @@ import pytest
 
 from kscale import __version__ as kscale_version
 from kscale import hpa
+from kscale.html.markup import time_of_document
 from unit.cli.support import kscale
 from unit.cli.test_scale_up import PODS, group, node
 from unit.html.test_page import Reader
@@ -58,6 +59,12 @@ def test_pages(words: tuple[object, ...], texts: tuple[str, ...]) -> None:
     record = json.loads(page.scripts[0])
     assert record["apiVersion"] == "kscale.dev/v1alpha1"
     assert record["kind"] in page.text
+
+
+@pytest.mark.parametrize("epoch", ["9" * 30, "9" * 5000, "١", "-1", "1.5", ""])
+def test_a_malformed_epoch_is_ignored(epoch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
+    assert time_of_document().year >= 2026
 
 
 def test_page_shows_time_inputs_and_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Annotated, Any, ClassVar
 
 import pytest
 import typer
+from typer.core import TyperOption
 
 from kscale.cli.command import callback
 from kscale.cli.failures import run_guarded
@@ -214,6 +216,14 @@ def test_invalid_startup_arguments_are_refused(arguments: list[str], message: st
     code, text = run("--kubeconfig", kubeconfig, *arguments)
     assert code == 2
     assert message in text
+
+
+@pytest.mark.parametrize(("text", "value"), [("0x10", 16), ("010", 8), ("1_0", 10)])
+def test_integers_of_flags_are_read_as_pflag_reads_them(text: str, value: int) -> None:
+    command = GoCommand("x", callback=lambda size: print(size), params=[TyperOption(param_decls=["--size"], type=int)])
+    with redirect_stdout(io.StringIO()) as shown:
+        command.main([f"--size={text}"], standalone_mode=False)
+    assert shown.getvalue() == f"{value}\n"
 
 
 def test_the_lease_as_options() -> None:

@@ -144,6 +144,7 @@ def test_several_series(folder: Path) -> None:
         ("nan.csv", ("--request", "1"), "nan is not a number"),
         ("none.csv", ("--request", "1"), "No such file"),
         ("empty.csv", ("--request", "1"), "empty.csv: the series is empty"),
+        ("empty.csv", ("--request", "1", "--bin", "30s"), "empty.csv: no events"),
         ("load.csv", ("--request", "0"), "a request must be greater than zero"),
         ("load.csv", ("--request", "memory=1Gi"), "a utilization target needs the request of a pod (cpu)"),
         ("load.csv", ("--request", "1", "--period", "0s"), "the sync period must be greater than zero"),
@@ -269,3 +270,15 @@ def test_a_query_without_a_metric_drives_the_first(folder: Path) -> None:
 def test_options_that_only_one_source_reads(folder: Path, more: tuple[str, ...], message: str) -> None:
     got = kscale("replay", "hpa", "load.csv", "-f", folder / "fast.yaml", *more)
     assert (got.code, message in got.stderr) == (2, True), got.stderr
+
+
+def test_warnings_of_prometheus_responses_in_files_are_reported(folder: Path) -> None:
+    for name in ("jobs", "replicas"):
+        matrix = [{"metric": {}, "values": [[i * 60, "10" if i < 30 else "250"] for i in range(50)]}]
+        answer = {"status": "success", "data": {"resultType": "matrix", "result": matrix}, "warnings": [f"no {name}"]}
+        (folder / f"{name}.json").write_text(json.dumps(answer), encoding="utf-8")
+    files = ("-f", folder / "fast.yaml", "--request", "500m", "--replicas", folder / "replicas.json")
+    got = kscale("replay", "hpa", folder / "jobs.json", *files)
+    assert got.code == 0, got.stderr
+    for name in ("jobs", "replicas"):
+        assert f"warning: {folder / name}.json: no {name}" in got.stderr

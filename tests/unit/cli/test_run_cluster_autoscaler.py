@@ -447,3 +447,12 @@ def test_a_start_without_a_server_ends() -> None:
 
     with pytest.raises(RequestFailedError, match="connection refused"):
         asyncio.run(_read_from_server(read))
+
+
+@pytest.mark.parametrize(
+    ("expander", "text"),
+    [("x", "--expander: Expander x not supported"), ("random,price", "--expander: Expander price came after")],
+)
+def test_an_expander_that_upstream_does_not_start_with_is_refused_before_connecting(expander: str, text: str) -> None:
+    got = run("run", "cluster-autoscaler", f"--expander={expander}", "--kubeconfig=/does/not/exist")
+    assert (got.code, text in got.stderr) == (2, True), got.stderr

@@ -27,6 +27,9 @@ def test_combinations_and_scenarios() -> None:
     twice = kscale("sweep", *dump, *MORE, "--vary", "flags.expander=price,price")
     assert twice.code == 2
     assert '--vary: "price" occurs twice in "flags.expander=price,price"' in twice.stderr
+    for values in ("²", "0..inf:3", "1..2:٣", "nan", "1..2: 3"):
+        wrong = kscale("sweep", *dump, *MORE, "--vary", f"groups.nope.max={values}")
+        assert (wrong.code, "--vary" in wrong.stderr) == (2, True), (values, wrong.stderr)
     wrong = kscale("sweep", *dump, *MORE, "--vary", "groups.nope.price=1,2")
     assert (wrong.code, 'there is no node group "nope"' in wrong.stdout) == (2, True)
 

@@ -60,3 +60,8 @@ def test_a_moment_after_all_others_is_the_last_there_is() -> None:
     assert later(5, 7) == 12
     assert later(ZERO_TIME, 0) == ZERO_TIME
     assert later(1, 2**63 - 1) == later(2**62, 2**62) == 2**63 - 1
+
+
+def test_a_text_with_a_null_character_is_no_time() -> None:
+    with pytest.raises(ValueError, match="is not an RFC 3339 time"):
+        from_text("\0")

@@ -475,3 +475,35 @@ def test_a_value_per_pod_without_pods_is_no_number() -> None:
         "lag ? of 5 a pod (the target has 0 replicas, so there is no value a pod; "
         "the status shows -9223372036854775808m)"
     )
+
+
+LATE = {"type": "B", "status": "True", "lastTransitionTime": "noon"}
+TWO = {"conditions": [{"type": "A", "status": "True"}, LATE]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "more"),
+    [
+        ("Node", "metadata.creationTimestamp", {}),
+        ("Pod", "status.startTime", {"status": {"startTime": "noon"}}),
+        ("Pod", "status.conditions[1].lastTransitionTime", {"status": TWO}),
+        (
+            "HorizontalPodAutoscaler",
+            "status.lastScaleTime",
+            {"status": {"desiredReplicas": 1, "lastScaleTime": "noon"}},
+        ),
+        ("HorizontalPodAutoscaler", "status.conditions[0].lastTransitionTime", {"status": {"conditions": [LATE]}}),
+    ],
+)
+def test_a_malformed_time_is_named_by_its_field(tmp_path: Path, kind: str, field: str, more: dict[str, Any]) -> None:
+    data: dict[str, Any] = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "a"}, **more}
+    if kind == "Node":
+        data["metadata"]["creationTimestamp"] = "noon"
+    if kind == "HorizontalPodAutoscaler":
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+        data |= {"apiVersion": "autoscaling/v2", "spec": {"scaleTargetRef": target, "maxReplicas": 3}}
+    (tmp_path / "dump.json").write_text(json.dumps(data))
+    with pytest.raises(InputError) as caught:
+        read_dump(str(tmp_path / "dump.json"))
+    (problem,) = caught.value.problems
+    assert (problem.field, problem.message) == (field, '"noon" is not an RFC 3339 time')

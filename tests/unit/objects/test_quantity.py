@@ -128,6 +128,12 @@ def test_from_json_errors(raw: str, message: str) -> None:
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize("raw", ["[" * 100_000, "[" * 100_000 + "]" * 100_000, '{"a":' * 100_000])
+def test_deeply_nested_json_is_no_quantity(raw: str) -> None:
+    with pytest.raises(QuantityError):
+        Quantity.from_json(raw)
+
+
 def test_huge_exponents_do_not_hang() -> None:
     assert Quantity("1e999999999").value() == 0
     assert Quantity("1e-2147483648").value() == 1

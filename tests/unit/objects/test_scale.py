@@ -160,12 +160,6 @@ def test_unserved_kind_error_matches_upstream() -> None:
         "unable to get client for threes.x.io: unable to get full preferred group-version-resource for threes.x.io: "
         "no matches for x.io/, Resource=threes"
     )
-    with pytest.raises(RESTMappingError) as caught:
-        mapper.scale_version("twos.x.io")
-    assert str(caught.value) == (
-        "could not find proper group-version for scale subresource of x.io/v1, Resource=twos: "
-        "could not find scale subresource for x.io/v1, Resource=twos in discovery information"
-    )
 
 
 GROUPS = {
@@ -205,10 +199,10 @@ def test_discovery_lists_served_and_preferred_versions() -> None:
     mapper = RESTMapper(list_discovered_resources(GROUPS, LISTS))
     assert mapper.find_preferred("twos.x.io") == ServedResource("x.io", "v2", "Two", "twos", namespaced=False)
     assert mapper.find_preferred("olds.x.io") == ServedResource("x.io", "v1", "Old", "olds", scale="x.io/v1")
-    assert mapper.scale_version("replicationcontrollers") == "autoscaling/v1"
+    assert mapper.find_preferred("replicationcontrollers").scale == "autoscaling/v1"
     by_order = RESTMapper(list_discovered_resources(None, LISTS))
     assert by_order.find_preferred("twos.x.io").version == "v1"
-    assert by_order.scale_version("twos.x.io") == "extensions/v1beta1"
+    assert by_order.find_preferred("twos.x.io").scale == "extensions/v1beta1"
 
 
 def test_aggregated_discovery_equals_group_discovery() -> None:

@@ -15,7 +15,6 @@ from kscale.objects.selectors import (
     SelectorError,
     compile_selector,
     from_label_map,
-    parse_int64,
     parse_selector,
     requirement,
 )
@@ -184,15 +183,6 @@ def test_node_selectors(terms: list[dict[str, Any]], labels: dict[str, str], wan
 
 def test_fields_are_ignored_without_a_name() -> None:
     assert compile_node_selector(node_selector(term(fields=[(NAME, "In", "x")]))).matches({}, "")
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [("12", 12), ("+12", 12), ("-0", 0), ("007", 7), ("0" * 60 + "7", 7), (" 1", None), ("1.0", None), ("", None),
-     ("9223372036854775807", 2**63 - 1), ("9223372036854775808", None), ("٣", None), ("0" * 60 + "9" * 19, None)],
-)  # fmt: skip
-def test_parse_int64(text: str, number: int | None) -> None:
-    assert parse_int64(text) == number
 
 
 def test_values_in_messages_are_escaped_as_go_does() -> None:

@@ -334,3 +334,13 @@ def test_a_name_that_is_too_long_is_named() -> None:
 def test_a_file_that_is_gone_when_its_quotes_are_looked_for(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not readable as CSV"):
         usage_csv.check_quotes(b'1,"a\n', tmp_path / "gone.csv")
+
+
+def test_warnings_of_a_response_without_samples_are_kept(tmp_path: Path) -> None:
+    answer = {"status": "success", "data": {"resultType": "matrix", "result": []}, "warnings": ["partial response"]}
+    (tmp_path / "none.json").write_text(json.dumps(answer))
+    (batch,) = read_usage(tmp_path / "none.json")
+    assert (len(batch), list(batch.keys), batch.warnings) == (0, [], ("partial response",))
+    del answer["warnings"]
+    (tmp_path / "none.json").write_text(json.dumps(answer))
+    assert list(read_usage(tmp_path / "none.json")) == []

@@ -215,3 +215,16 @@ def test_an_object_that_the_scenario_has_too(tmp_path: Path) -> None:
     own = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "shop"}, "data": {"a": "b"}}
     with pytest.raises(InputError, match="ConfigMap shop/c: is there twice"):
         run(tmp_path, {**TRACE, "events": [event(0, own)]}, objects=[own])
+
+
+def test_pods_of_a_resumed_job_are_no_restarts(tmp_path: Path) -> None:
+    def job(*, suspend: bool) -> dict[str, Any]:
+        template = {"metadata": {"labels": {"j": "j"}}, "spec": {**POD_SPEC, "restartPolicy": "Never"}}
+        spec = {"parallelism": 2, "completions": 2, "suspend": suspend, "template": template}
+        return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "shop"}, "spec": spec}
+
+    states = [(0, False), (300, True), (480, False)]
+    trace = {**TRACE, "events": [event(after, job(suspend=suspend)) for after, suspend in states]}
+    (use,) = run(tmp_path, trace, horizon="30m", pods=[{"work": "10m"}]).report.jobs
+    assert (use.outcome, use.completed, use.failed, use.restarts) == ("complete", 2, 0, 0)
+    assert use.lost_work == pytest.approx(2 * 300, abs=30)

@@ -306,8 +306,8 @@ BAD: list[tuple[Callable[[dict[str, Any]], Any], str, str]] = [
     (lambda s: s.update(machines=[{"boot": {"p0": "2m", "p100": "1m"}}]), "machines[0].boot", "longer times"),
     (lambda s: s.update(machines=[{"boot": {"x": "2m"}}]), "machines[0].boot.x", "quantile"),
     (lambda s: s.update(machines=[{"failures": 2}]), "machines[0].failures", "between 0 and 1"),
-    (lambda s: s.update(machines=[{"failures": math.nan}]), "machines[0].failures", "between 0 and 1"),
-    (lambda s: s.update(machines=[{"failures": math.inf}]), "machines[0].failures", "between 0 and 1"),
+    (lambda s: s.update(machines=[{"failures": math.nan}]), "machines[0].failures", "expected `float`, got `str`"),
+    (lambda s: s.update(machines=[{"failures": math.inf}]), "machines[0].failures", "expected `float`, got `str`"),
     (lambda s: s["objects"].append(ENDLESS_BUDGET), "spec.minAvailable", "no number and no percentage"),
     (lambda s: s.update(pods=[{"workload": "web"}]), "pods[0].workload", "no workload"),
     (lambda s: s.update(pods=[{"workload": "Deployment/shop/api"}]), "pods[0].workload", "there is no"),
@@ -416,6 +416,33 @@ BAD: list[tuple[Callable[[dict[str, Any]], Any], str, str]] = [
         lambda s: s.update(controllers={"clusterAutoscaler": {"flags": {"frequent-loops-enabled": "often"}}}),
         "controllers.clusterAutoscaler.flags.frequent-loops-enabled",
         "neither true nor false",
+    ),
+    *(
+        (
+            lambda s, controller=controller, flag=flag, value=value: s.update(  # type: ignore[misc]  # bound
+                controllers={controller: {"flags": {flag: value}}}
+            ),
+            f"controllers.{controller}.flags.{flag}",
+            text,
+        )
+        for controller, flag, value, text in [
+            ("clusterAutoscaler", "expander", "random,price", "Expander price came after an expander random"),
+            ("horizontal", "horizontal-pod-autoscaler-tolerance", -1, "-1.0 is negative"),
+            ("horizontal", "horizontal-pod-autoscaler-tolerance", "nan", "nan is negative or not a number"),
+            ("horizontal", "horizontal-pod-autoscaler-downscale-stabilization", "-1s", "must not be negative"),
+            ("horizontal", "horizontal-pod-autoscaler-cpu-initialization-period", "-1s", "must not be negative"),
+            ("horizontal", "horizontal-pod-autoscaler-initial-readiness-delay", "-1s", "must not be negative"),
+            ("horizontal", "concurrent-horizontal-pod-autoscaler-syncs", "9" * 23, "value out of range"),
+            ("horizontal", "concurrent-horizontal-pod-autoscaler-syncs", "1e3", "invalid syntax"),
+            ("horizontal", "concurrent-horizontal-pod-autoscaler-syncs", 0, "must be greater than 0, but got 0"),
+            ("horizontal", "concurrent-horizontal-pod-autoscaler-syncs", ["1"], "one value is expected, not a list"),
+            ("vpaRecommender", "storage", "prometheus", "a simulated cluster has no Prometheus"),
+            ("vpaRecommender", "cpu-histogram-decay-half-life", "-1s", "must not be negative"),
+            ("vpaRecommender", "memory-histogram-decay-half-life", "-1ns", "must not be negative"),
+            ("vpaRecommender", "memory-saver", "maybe", "invalid syntax"),
+            ("vpaUpdater", "eviction-rate-limit", "1 ", "invalid syntax"),
+            ("vpaUpdater", "min-replicas", "1.5", "invalid syntax"),
+        ]
     ),
     (
         lambda s: s.update(controllers={"horizontal": {"flags": {"sync": 1}}}),
@@ -602,3 +629,14 @@ def test_the_command(tmp_path: Path) -> None:
     assert (report["kind"], report["name"], report["seconds"]) == ("SimulationReport", "web-day", 480)
     assert (tmp_path / "out" / "timeline.parquet").exists()
     assert "wrote" in result.stderr
+
+
+def test_warnings_of_a_prometheus_response_are_reported(tmp_path: Path) -> None:
+    values = [[i, str(i % 3)] for i in range(60)]
+    data = {"resultType": "matrix", "result": [{"metric": {}, "values": values}]}
+    answer = {"status": "success", "data": data, "warnings": ["partial response"]}
+    (tmp_path / "load.json").write_text(json.dumps(answer))
+    load = {"workload": "Deployment/shop/web", "queue": {"arrivals": {"file": "load.json"}, "capacity": 10}}
+    setup = build(msgspec.convert(scenario(horizon="1m", controllers={}, load=[load]), Scenario), folder=tmp_path)
+    text = f"what {tmp_path / 'load.json'} lacks, of which Prometheus warned: partial response"
+    assert simulate(setup).report.warnings == [text]

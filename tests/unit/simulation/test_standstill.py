@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from kscale import InputError
+from kscale.ca.options import AutoscalingOptions
 from kscale.hpa.options import HPAOptions
 from kscale.simulation import Scenario, build, running, simulate
 from kscale.vpa.options import RecommenderOptions, UpdaterOptions
@@ -92,6 +93,13 @@ def test_explicit_options_are_checked() -> None:
     nothing = timedelta()
     with pytest.raises(InputError, match=NOW):
         build(created, options={"horizontal": HPAOptions(horizontal_pod_autoscaler_sync_period=nothing)})
+    for controller, options, text in (
+        ("vpa_recommender", RecommenderOptions(storage="prometheus"), "flags.storage: a simulated cluster has no"),
+        ("vpa_updater", UpdaterOptions(updater_interval=nothing), "flags.updater-interval: must be greater than zero"),
+        ("cluster_autoscaler", AutoscalingOptions(expander="x"), "flags.expander: Expander x not supported"),
+    ):
+        with pytest.raises(InputError, match=text):
+            build(created, options={controller: options})
     assert [each.field for each in RecommenderOptions(recommender_interval=nothing).problems()] == [
         "recommender_interval"
     ]
@@ -113,3 +121,11 @@ def test_work_that_is_usual_is_not_that_of_pods_that_are_started_again() -> None
     run = ran(objects=[workload("Deployment", "web", 2), job], pods=[{"work": "30s"}])
     assert run.timeline.columns()["pods"][-1] == 2  # that of the job has ended
     assert run.report.pending_pods.pods == 3  # none was made in the place of another
+
+
+@pytest.mark.parametrize(("maximum", "target"), [(8, 9), (8, 2**64), (2**40, 2**40)])
+def test_a_group_that_begins_above_its_maximum_is_refused(maximum: int, target: int) -> None:
+    data = scenario()
+    data["groups"] = [{**data["groups"][0], "max": maximum, "target": target}]
+    with pytest.raises(InputError, match=rf"target: {target} is more than the group may have"):
+        build(msgspec.convert(data, Scenario))

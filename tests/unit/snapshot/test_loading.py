@@ -641,3 +641,56 @@ def test_duplicate_pods_are_counted_the_same_in_both_readers() -> None:
     assert (report.read, report.total, report.duplicates) == (slow.read, slow.total, slow.duplicates)
     assert [str(each) for each in report.warnings] == [str(each) for each in slow.warnings]
     assert sorted(cluster.keys("Pod")) == [f"team-a/{name}" for name in "abcd"]
+
+
+@pytest.mark.parametrize("value", [".inf", "-.INF", ".nan", "1:30", "1:30.5", "1.0e+999"])
+def test_numbers_that_json_does_not_have_are_texts(tmp_path: Path, value: str) -> None:
+    """The texts would otherwise become null, another number, or a number that only Python has."""
+    pod = "kind: Pod\napiVersion: v1\nmetadata:\n  name: a\n  labels: {{a: {0}}}\nspec: {{priority: {1}}}\n"
+    (tmp_path / "label.yaml").write_text(pod.format(value, 5))
+    (loaded,) = kscale.load(tmp_path / "label.yaml").pods()
+    assert loaded.metadata.labels == {"a": value}
+    (tmp_path / "priority.yaml").write_text(pod.format("b", value))
+    with pytest.raises(kscale.InputError, match=r"priority\.yaml: Pod a: spec\.priority: expected `int"):
+        kscale.load(tmp_path / "priority.yaml")
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "!!int 1.5", "!!int x"])
+def test_an_integer_that_cannot_be_read_has_a_place(tmp_path: Path, value: str) -> None:
+    (tmp_path / "a.yaml").write_text(f"kind: Pod\nspec: {{priority: {value}}}\n")
+    with pytest.raises(kscale.InputError, match=r"a\.yaml: line 2, column 18: malformed YAML: .* is not an integer"):
+        kscale.load(tmp_path / "a.yaml")
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Deployment", "Node"])
+@pytest.mark.parametrize("namespaces", [("", ""), ("", "default"), ("default", "")])
+def test_an_object_that_comes_twice_has_one_name_in_every_form(
+    tmp_path: Path, kind: str, namespaces: tuple[str, str]
+) -> None:
+    """An object without namespace is named with the namespace that it counts in, whichever reader finds it."""
+    version = "apps/v1" if kind == "Deployment" else "v1"
+    items = [
+        {"apiVersion": version, "kind": kind, "metadata": {"name": "a", **({"namespace": each} if each else {})}}
+        for each in namespaces
+    ]
+    name = "Node a" if kind == "Node" else f"{kind} default/a"
+    texts = {
+        "list.json": (json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), f"items[1] ({name})"),
+        "typed.json": (
+            json.dumps({"apiVersion": version, "kind": f"{kind}List", "items": items}),
+            f"items[1] ({name})",
+        ),
+        "lines.json": ("\n".join(map(json.dumps, items)), f"line 2 ({name})"),
+        "documents.yaml": ("\n---\n".join(map(json.dumps, items)), f"document 2 ({name})"),
+    }
+    for file, (text, where) in texts.items():
+        (tmp_path / file).write_text(text)
+        report = kscale.load(tmp_path / file).report
+        twice = [str(each) for each in report.warnings if "twice" in each.message]
+        assert (report.duplicates, twice) == (1, [f"{tmp_path / file}: {where}: comes twice; the last one counts"])
+
+
+def test_json_documents_with_separators_of_yaml(tmp_path: Path) -> None:
+    text = "\n---\n".join(json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}) for name in "ab")
+    (tmp_path / "a.yaml").write_text(text)
+    assert [node.name for node in kscale.load(tmp_path / "a.yaml").nodes()] == ["a", "b"]

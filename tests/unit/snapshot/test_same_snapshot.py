@@ -6,6 +6,7 @@ import gc
 import pickle
 import weakref
 from collections.abc import Callable
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -145,3 +146,40 @@ def test_a_placement_does_not_depend_on_lists_that_change_later() -> None:
     nodes.clear()
     assert after.pods == (*snapshot.pods, "default/wait")
     assert after.placed_node.tolist() == [*snapshot.placed_node.tolist(), 1]
+
+
+def test_another_rule_in_another_thread_replaces_no_result() -> None:
+    """The other thread runs between the comparison of the rules and the return of the cached result."""
+    first = _cluster().snapshot()
+    others: list[tuple[str, ...]] = []
+
+    class Rule:
+        def __init__(self, meanwhile: Callable[[], object] = lambda: None) -> None:
+            self.meanwhile = meanwhile
+
+        def __hash__(self) -> int:
+            return 1
+
+        def __eq__(self, other: object) -> bool:
+            if not isinstance(other, Rule):
+                return False
+            for rule in (self, other):
+                rule.meanwhile()
+            return True
+
+    def meanwhile() -> None:
+        def run() -> None:
+            others.append(without_placed_by(first, "others", lambda snapshot: np.array([1], np.int64)).pods)
+
+        thread = Thread(target=run)
+        thread.start()
+        thread.join()
+
+    def find(snapshot: Snapshot) -> NDArray[np.int64]:
+        return np.array([0, 2], np.int64)
+
+    assert without_placed_by(first, Rule(), find).pods == ("default/run1",)
+    assert without_placed_by(first, Rule(meanwhile), find).pods == ("default/run1",)
+    assert others == [("default/run0", "default/run2")]
+    assert without_placed_by(first, "others", find).pods == ("default/run0", "default/run2")
+    assert without_placed_by(first, Rule(), find).pods == ("default/run1",)

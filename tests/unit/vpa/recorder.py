@@ -45,7 +45,7 @@ class Recorder:
 
 
 def bucket(size: int) -> int:
-    return MEMORY_HISTOGRAM_OPTIONS.find_bucket(float(size))
+    return int(MEMORY_HISTOGRAM_OPTIONS.find_buckets([float(size)])[0])
 
 
 def cluster(*names: tuple[str, str, dict[str, str]]) -> RecommenderState:

@@ -73,7 +73,7 @@ def test_small_schemes() -> None:
                                                              (4000, 63)]],
 )  # fmt: skip
 def test_find(options: HistogramOptions, value: float, bucket: int) -> None:
-    assert options.find_bucket(value) == bucket
+    assert options.find_buckets([value]).tolist() == [bucket]
 
 
 def test_a_start_is_counted_one_bucket_lower() -> None:

@@ -63,8 +63,8 @@ def near_starts(scheme: plain.Scheme) -> st.SearchStrategy[float]:
 
 @given(near_starts(plain.CPU), near_starts(plain.MEMORY))
 def test_find_bucket_by_table(cores: float, memory: float) -> None:
-    assert CPU_HISTOGRAM_OPTIONS.find_bucket(cores) == plain.CPU.find(cores)
-    assert MEMORY_HISTOGRAM_OPTIONS.find_bucket(memory) == plain.MEMORY.find(memory)
+    assert CPU_HISTOGRAM_OPTIONS.find_buckets([cores]).tolist() == [plain.CPU.find(cores)]
+    assert MEMORY_HISTOGRAM_OPTIONS.find_buckets([memory]).tolist() == [plain.MEMORY.find(memory)]
 
 
 def test_bucket_starts() -> None:

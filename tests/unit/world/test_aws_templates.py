@@ -167,7 +167,17 @@ def test_options_of_a_group_come_from_its_tags(
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("1e-1", 0.1), (".5", 0.5), ("+1.", 1.0), ("0_1", None), ("1e999", None), (" 1", None), ("", None), ("٣", None)],
+    [
+        ("1e-1", 0.1),
+        (".5", 0.5),
+        ("+1.", 1.0),
+        ("0_1", 1.0),
+        ("0__1", None),
+        ("1e999", None),
+        (" 1", None),
+        ("", None),
+        ("٣", None),
+    ],
 )
 def test_numbers_in_tags_are_read_as_go_reads_them(text: str, number: float | None) -> None:
     result = node_group_options({UTILIZATION: text}, "g", [])

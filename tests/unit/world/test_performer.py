@@ -191,7 +191,7 @@ def test_kinds_are_found_by_discovery() -> None:
         assert paths.count("/apis/example.com/v1alpha1") == 1
         mapper = await act.performer._resources.mapper()
         assert mapper.resources("example.com", "Widget") == ("widgets.example.com",)
-        assert mapper.scale_version("widgets.example.com") == "autoscaling/v1"
+        assert mapper.find_preferred("widgets.example.com").scale == "autoscaling/v1"
 
     against_fake(case, resources=[WIDGETS])
 

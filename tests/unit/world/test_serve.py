@@ -209,7 +209,9 @@ def test_listen_addresses_are_parsed(address: str, expected: tuple[str, int]) ->
     assert parse_address(address) == expected
 
 
-@pytest.mark.parametrize("address", ["", "8085", "localhost", "::1:80", ":http", ":70000", ":-1"])
+@pytest.mark.parametrize(
+    "address", ["", "8085", "localhost", "::1:80", ":http", ":70000", ":-1", ":+1", ":٨", ":" + "9" * 5000]
+)
 def test_invalid_listen_address_is_an_input_error(address: str) -> None:
     with pytest.raises(InputError, match="no address to listen on"):
         parse_address(address)

@@ -22,7 +22,6 @@ from kscale.world.protocols import Change, Watch
 from kscale.world.server_data import (
     UnreadableError,
     UnreadableObjectError,
-    integer,
     read_change,
     read_event,
     read_json,
@@ -83,18 +82,6 @@ def test_any_unreadable_data_raises_a_named_error(data: bytes) -> None:
         assert read_change(data, type_) is None
     attempt(read_list)
     attempt(read_event)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("5", 5), ("+5", 5), ("-5", -5), ("007", 7), ("0" * 5000, 0), (str(2**63 - 1), 2**63 - 1), (str(2**63), None),
-        (str(-(2**63)), -(2**63)), ("--1", None), ("+-5", None), ("9" * 400, None), ("9" * 5000, None), ("", None),
-        ("+", None), ("1_0", None), (" 1", None), ("1.0", None), ("٣", None), ("Wed, 21 Oct 2026 07:28:00 GMT", None),
-    ],
-)  # fmt: skip
-def test_integers_are_read_as_go_reads_them(text: str, value: int | None) -> None:
-    assert integer(text) == value
 
 
 def test_a_list_is_split_however_deep_its_items_are() -> None:

@@ -21,7 +21,6 @@ from kscale.ca.capacity_buffers.pod_templates import (
     resolve_fake_pod,
     resolve_workload,
 )
-from kscale.ca.go_math import divide_truncated, wrap_int32
 from kscale.ca.metrics import build_observation
 from kscale.effects import (
     SECOND,
@@ -39,6 +38,7 @@ from kscale.objects.api.core import Pod, PodAffinityTerm, PodTemplate, PodTempla
 from kscale.objects.api.meta import Condition, LabelSelector, LabelSelectorRequirement
 from kscale.objects.api.policy import ResourceQuota, ScopeSelectorRequirement
 from kscale.objects.conditions import with_condition
+from kscale.objects.go_numbers import divide_truncated, wrap_int32
 from kscale.objects.names import go_quote
 from kscale.objects.pod_resources import demand
 from kscale.objects.quantity import Quantity

@@ -30,7 +30,6 @@ from kscale.ca.expander.types import (
     RankResponder,
     Rng,
 )
-from kscale.ca.go_math import divide_floats, format_fixed, wrap_int64
 from kscale.effects import (
     Action,
     ApiError,
@@ -49,6 +48,7 @@ from kscale.effects import (
 from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.argument_types import typed
+from kscale.objects.go_numbers import divide_floats, format_fixed, wrap_int64
 from kscale.objects.nodegroup import ProviderError
 from kscale.objects.pod_resources import CPU, MEMORY, occupancy
 from kscale.objects.quantity import Quantity
@@ -106,8 +106,7 @@ def filter_least_waste(options: Sequence[Option], inputs: ExpanderInput) -> Filt
     its *capacity*. Nodes without capacity make the score infinite or NaN: no later option beats a first option that is
     NaN.
     """
-    notes: dict[str, str] = {}
-    result = FilterResult(survivors=[], notes=notes)
+    result = FilterResult(survivors=[])
     minimum = MinimumScore()
     known: _RequestsByPod = {}
     for option in options:
@@ -118,7 +117,7 @@ def filter_least_waste(options: Sequence[Option], inputs: ExpanderInput) -> Filt
         cpu, memory = _compute_waste(option, node, known)
         score = cpu + memory
         result.scores[option.group] = score
-        notes[option.group] = (
+        result.notes[option.group] = (
             f"{format_fixed(cpu * 100.0, 2)}% CPU, {format_fixed(memory * 100.0, 2)}% Memory, "
             f"{format_fixed(score * 50.0, 2)}%"
         )

@@ -7,7 +7,7 @@ provider is asked (:func:`filter_by_price_steps`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from math import inf, isfinite
@@ -17,12 +17,12 @@ import msgspec
 
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.expander.types import HOUR, ExpanderInput, FilterResult, MinimumScore, Option, PodRuns
-from kscale.ca.go_math import divide_floats, format_fixed, tanh
 from kscale.ca.gpu import node_has_gpu
 from kscale.effects import ApiError, GetPrices, Moment, Prices, Progress, StepsOf
 from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.decode import from_dict
+from kscale.objects.go_numbers import divide_floats, format_fixed, tanh
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.pod_resources import CPU, MEMORY, occupancy
 from kscale.objects.quantity import Quantity
@@ -264,10 +264,9 @@ def filter_by_price(options: Sequence[Option], inputs: ExpanderInput) -> FilterR
         stabilization = per_hour(_STABILIZATION_POD)
     except AutoscalerError:
         stabilization = 0.0
-    notes = _Notes()
-    result = FilterResult(survivors=[], notes=notes)
+    result = FilterResult(survivors=[])
     minimum = MinimumScore()
-    calculations: dict[int, tuple[str, dict[str, float]]] = {}  # by identity: several options may have one group
+    notes: dict[int, str] = {}  # by identity: several options may have one group
     for option in options:
         node = inputs.nodes.get(option.group)
         if node is None:
@@ -300,32 +299,12 @@ def filter_by_price(options: Sequence[Option], inputs: ExpanderInput) -> FilterR
         }
         result.scores[option.group] = score
         result.parts[option.group] = parts
-        notes.calculations[option.group] = calculations[id(option)] = option.debug, parts
+        result.notes[option.group] = notes[id(option)] = _format_note(option.debug, parts)
         minimum.offer(option, score)
     result.survivors = [
-        msgspec.structs.replace(option, similar=[], debug=_format_note(*calculations[id(option)]))
-        for option in minimum.options
+        msgspec.structs.replace(option, similar=[], debug=notes[id(option)]) for option in minimum.options
     ]
     return result
-
-
-class _Notes(Mapping[str, str]):
-    """Upstream's text on the score of each group, formatted when it is read.
-
-    ``calculations``: by group id, the text about the option before it, and the numbers by name.
-    """
-
-    def __init__(self) -> None:
-        self.calculations: dict[str, tuple[str, dict[str, float]]] = {}
-
-    def __getitem__(self, group: str) -> str:
-        return _format_note(*self.calculations[group])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.calculations)
-
-    def __len__(self) -> int:
-        return len(self.calculations)
 
 
 def _format_note(debug: str, parts: Mapping[str, float]) -> str:

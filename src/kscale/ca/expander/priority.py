@@ -9,8 +9,8 @@ numbers in a list become patterns.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from math import isfinite
+from collections.abc import Iterator, Sequence
+from math import inf, isfinite, isnan, nan
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +19,7 @@ from kscale.ca.expander.types import ExpanderInput, FilterResult, Option
 from kscale.effects import Event
 from kscale.imports import lazy_pattern, library
 from kscale.objects.api.core import ObjectReference
-from kscale.objects.selectors import parse_int64
+from kscale.objects.go_numbers import parse_int64
 
 __all__ = [
     "PRIORITY_CONFIG_MAP_NAME",
@@ -148,6 +148,13 @@ _BOOL_TEXTS = {
     **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
     **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
 }
+_INFINITIES = {
+    **dict.fromkeys((sign + name for sign in ("", "+") for name in (".inf", ".Inf", ".INF")), inf),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -inf),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), nan),
+}
+_MERGE_TAG = "tag:yaml.org,2002:merge"
+_KEYS_OF_INFINITIES = {"+Inf": ".inf", "-Inf": "-.inf", "NaN": ".nan"}
 _DECIMAL_PATTERN = lazy_pattern(r"[+-]?(0|[1-9][0-9]*)\Z")
 _OCTAL_PATTERN = lazy_pattern(r"([+-]?)0[oO]?([0-7]+)\Z")
 _OTHER_BASE_PATTERN = lazy_pattern(r"([+-]?)0(?:[xX]([0-9a-fA-F]+)|[bB]([01]+))\Z")
@@ -170,6 +177,8 @@ def _resolve_scalar(node: Any) -> str | int | float | bool | None:
         return None
     if text in _BOOL_TEXTS:
         return _BOOL_TEXTS[text]
+    if text in _INFINITIES:
+        return _INFINITIES[text]
     digits = text.replace("_", "")
     number = None
     if _DECIMAL_PATTERN.match(digits):
@@ -187,6 +196,8 @@ def _resolve_scalar(node: Any) -> str | int | float | bool | None:
 
 def _format_go_float(number: float) -> str:
     """Format like ``strconv.FormatFloat(number, 'g', -1, 32)``, which upstream applies to 64-bit numbers as well."""
+    if isnan(number):
+        return "NaN"
     with np.errstate(over="ignore"):
         single = np.float32(number)
     if np.isinf(single):
@@ -233,6 +244,23 @@ def _get_json_kind(node: Any) -> str:
     if value is None:
         return "null"
     return "bool" if isinstance(value, bool) else "number" if isinstance(value, int | float) else "string"
+
+
+def _merge_pairs(mapping: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the key and value nodes of a YAML mapping; those of mappings that it merges (``<<``) in place of the merge.
+
+    Raises PriorityConfigError if anything but mappings is merged, and RecursionError if an anchor contains itself.
+    """
+    for key, value in mapping.value:
+        if key.tag != _MERGE_TAG or key.style is not None:
+            yield key, value
+            continue
+        merged = value.value[::-1] if _get_json_kind(value) == "array" else [value]  # an earlier mapping wins
+        for each in merged:
+            if _get_json_kind(each) != "object":
+                text = "map merge requires map or sequence of maps as the value"
+                raise PriorityConfigError(f"error converting YAML to JSON: yaml: {text}")
+            yield from _merge_pairs(each)
 
 
 def _read_patterns(node: Any) -> list[str]:
@@ -289,10 +317,15 @@ def _parse_config(text: str) -> dict[int, list[str]]:
     if kind != "object":
         raise PriorityConfigError(f"{_UNMARSHAL_ERROR} {kind} into Go value of type map[int][]string")
     patterns_by_priority: dict[int, list[str]] = {}
-    for key_node, value_node in root.value:
+    try:
+        pairs = list(_merge_pairs(root))
+    except RecursionError:
+        raise PriorityConfigError("error converting YAML to JSON: yaml: an anchor contains itself") from None
+    for key_node, value_node in pairs:
         if _get_json_kind(key_node) in ("object", "array", "null"):
             raise PriorityConfigError("error converting YAML to JSON: unsupported map key")
         key = _format_scalar(_resolve_scalar(key_node))
+        key = _KEYS_OF_INFINITIES.get(key, key) if _get_json_kind(key_node) == "number" else key
         priority = parse_int64(key)
         if priority is None:
             raise PriorityConfigError(f"{_UNMARSHAL_ERROR} number {key} into Go value of type int")

@@ -171,7 +171,7 @@ class FilterResult(msgspec.Struct, kw_only=True):
 
     survivors: list[Option]
     scores: dict[str, float] = msgspec.field(default_factory=dict)
-    notes: Mapping[str, str] = msgspec.field(default_factory=dict)
+    notes: dict[str, str] = msgspec.field(default_factory=dict)
     parts: dict[str, dict[str, float]] = msgspec.field(default_factory=dict)
     skipped: dict[str, str] = msgspec.field(default_factory=dict)
     events: list[Event] = msgspec.field(default_factory=list)

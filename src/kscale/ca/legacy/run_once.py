@@ -30,7 +30,6 @@ from kscale.ca.cluster_state import (
 from kscale.ca.cluster_state.state import GroupReadiness, StatusCondition
 from kscale.ca.errors import API_CALL_ERROR, CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError
 from kscale.ca.events import build_node_event, build_status_events
-from kscale.ca.go_math import format_shortest
 from kscale.ca.legacy.metrics import get_legacy_gpu_name
 from kscale.ca.legacy.scale_down import plan_legacy_scale_down, reject_unsupported_inputs
 from kscale.ca.legacy.scale_up_loop import LegacyScaleUpAction, LegacyScaleUpLoop
@@ -81,6 +80,7 @@ from kscale.effects import (
     later,
 )
 from kscale.objects.api.core import Node, Pod
+from kscale.objects.go_numbers import format_shortest
 from kscale.objects.nodegroup import Groups, NodeTemplate, ProviderError
 
 __all__ = [

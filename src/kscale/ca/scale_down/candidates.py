@@ -7,7 +7,7 @@ Upstream: ``processors/scaledowncandidates``, ``processors/nodes``, ``core/scale
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -17,7 +17,6 @@ from kscale.ca import unremovable_reasons
 from kscale.ca.loop_state import GroupChanges
 from kscale.ca.nodes import is_upcoming_node
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_down.drainability import PodsToMove
 from kscale.ca.scale_down.moving_pods import CODE_BLOCKS, CODE_MOVES, CODE_MOVES_UNLESS_PDB, CODE_WAITS, MovingPods
 from kscale.effects import Moment, duration
 from kscale.objects.api.core import Node
@@ -46,7 +45,6 @@ __all__ = [
     "prefilter_nodes",
     "sort_by_scores",
     "sort_by_tier",
-    "sort_candidates",
 ]
 
 
@@ -173,30 +171,11 @@ class _CachedTiers(msgspec.Struct, eq=False):
     last: tuple[NDArray[np.uint8], NDArray[np.int64]] | None = None
 
 
-def sort_candidates(
-    names: Iterable[str], pods_to_move: Callable[[str], PodsToMove | None], previous: Collection[str]
-) -> list[str]:
-    """Sort the nodes: (1) empty, (2) only pods whose completion is waited for, (3) pods to move or a blocking pod.
-
-    Within each tier, nodes in ``previous`` come first. ``pods_to_move`` returns the pods of a node by their fate in a
-    drain, computed without listers and disruption budgets; None (tier 3) if the node is not in the snapshot.
-    Equal nodes keep their order (upstream's sort is unstable beyond twelve nodes; this is the stable choice).
-    """
-
-    def tier(name: str) -> int:
-        to_move = pods_to_move(name)
-        if to_move is None or to_move.blocking is not None or to_move.pods:
-            return NOT_EMPTY_TIER
-        return ON_COMPLETION_TIER if to_move.on_completion_pods else EMPTY_TIER
-
-    names = list(names)
-    return sort_by_tier(names, [tier(name) for name in names], previous)
-
-
 def sort_by_tier(names: Sequence[str], tiers: ArrayLike, previous: Collection[str]) -> list[str]:
     """Sort the candidates by tier, the emptiest first.
 
-    ``tiers``: int[names], such as :data:`EMPTY_TIER`. Within each tier, names in ``previous`` come first.
+    ``tiers``: int[names], such as :data:`EMPTY_TIER`. Within each tier, names in ``previous`` come first. Equal nodes
+    keep their order (upstream's sort is unstable beyond twelve nodes; this is the stable choice).
     """
     before = np.fromiter(map({*previous}.__contains__, names), dtype=np.int64, count=len(names))
     return sort_by_scores(names, [before - 2 * np.asarray(tiers, dtype=np.int64)])

@@ -57,10 +57,6 @@ class UnremovableNodes(msgspec.Struct, kw_only=True):
         until = {name: time for name, time in self.until.items() if name in names and time > now}
         return UnremovableNodes(until=until)
 
-    def is_recent(self, name: str) -> bool:
-        """Check whether the time of the node's next simulation has not come yet."""
-        return name in self.until
-
     def contains(self, name: str) -> bool:
         """Check whether this pass found a reason for the node to stay."""
         return name in self.nodes

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale.ca.errors import AutoscalerError
-from kscale.ca.go_math import divide_floats, wrap_int64
 from kscale.ca.gpu import GPU_VENDOR_RESOURCES, GpuConfig
 from kscale.ca.nodes import is_long_terminating
 from kscale.ca.scale_down.moving_pods import MovingPods
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import ResourceList, object_key
 from kscale.objects.api.resource import Device, ResourceClaim, ResourceSlice
+from kscale.objects.go_numbers import divide_floats, wrap_int64
 from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
 from kscale.objects.pod_resources import CPU, MEMORY, occupancy
 from kscale.objects.quantity import Quantity, QuantityError

@@ -16,7 +16,6 @@ from kscale.ca.errors import ErrorRecord
 from kscale.ca.estimator.result import NO_NODE_PERMITTED, describe_limit
 from kscale.ca.events import PodUidLookup
 from kscale.ca.expander.chain import ExpanderStep
-from kscale.ca.go_math import format_fixed
 from kscale.ca.group_inputs import save_targets
 from kscale.ca.loop_state import LoopState, RememberedTemplate
 from kscale.ca.node_group_set import Comparator, ScaleUpInfo, find_differences
@@ -41,6 +40,7 @@ from kscale.ca.scale_up_status import (
 from kscale.effects import Event
 from kscale.errors import InputError
 from kscale.objects.argument_types import typed_methods
+from kscale.objects.go_numbers import format_fixed
 from kscale.objects.nodegroup import Groups
 from kscale.records import Result, Rows
 from kscale.scheduling.place import PlaceResult

@@ -35,6 +35,7 @@ from kscale.effects.moments import MOMENT_MARK
 from kscale.objects.api.apps import ReplicaSet
 from kscale.objects.api.core import Node, Pod, PodStatus
 from kscale.objects.conditions import changed_at
+from kscale.objects.go_numbers import parse_int64
 from kscale.objects.nodegroup import DURATION_OPTIONS, Groups
 from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod, is_static_pod
 from kscale.objects.pod_resources import occupancy, resize_infeasible
@@ -341,8 +342,9 @@ def collect_node_moments(nodes: Sequence[Node]) -> set[Moment]:
         texts.update([each.last_transition_time for each in node.status.conditions])
         for taint in node.spec.taints:
             texts.add(taint.time_added)
-            if taint.value.isdecimal() and int(taint.value) <= LAST_TIME // SECOND:  # some numbers are not times
-                moments.add(int(taint.value) * SECOND)
+            seconds = parse_int64(taint.value)
+            if seconds is not None and 0 <= seconds <= LAST_TIME // SECOND:  # some numbers are not times
+                moments.add(seconds * SECOND)
     try:
         moments.update(from_text(text) for text in texts if text)
     except ValueError:

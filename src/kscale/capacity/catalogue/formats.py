@@ -46,6 +46,7 @@ from kscale.capacity.machine_types import ARCHITECTURES
 from kscale.errors import InputError, Problem
 from kscale.imports import lazy_pattern
 from kscale.objects.decode import escape, from_dict
+from kscale.objects.go_numbers import parse_float, parse_int64
 from kscale.objects.quantity import Quantity, QuantityError
 
 __all__ = [
@@ -67,7 +68,7 @@ _REQUIRED = ("instance_type", "arch", "vcpu", "memory_mib", "gpu")
 _ALLOCATABLE = {"alloc_cpu": "cpu", "alloc_memory": "memory", "alloc_ephemeral": "ephemeral-storage"}
 _OPTIONAL = ("alloc_cpu", "alloc_memory", "alloc_pods", "alloc_ephemeral", "alloc_gpu", "gpu_name")
 _OF_AZURE = "sku_family"  # a column that only Azure's tables have
-_CONSTRAINED = lazy_pattern(r"(?:Standard|Basic)_[A-Za-z]+\d+-(\d+)")
+_CONSTRAINED = lazy_pattern(r"(?:Standard|Basic)_[A-Za-z]+[0-9]+-([0-9]{1,9})(?![0-9])")
 _NAMED = 20
 """Rows left out of a stored catalogue that are named; the others are counted."""
 
@@ -201,7 +202,7 @@ def write_table(catalogue: Catalogue) -> str:
 def price_in(text: str) -> float | None:
     """Parse a price in a cell; None if it is not a non-negative number."""
     try:
-        price = float(text)
+        price = parse_float(text)
     except ValueError:
         return None
     return price if math.isfinite(price) and price >= 0 else None
@@ -229,10 +230,11 @@ class _Row:
     def count(self, column: str) -> int:
         """Parse a cell as a whole number. Adds a problem and returns 0 for any other text."""
         text = self.text(column)
-        if not (text.isascii() and text.isdigit()):
+        number = parse_int64(text) if text.isdigit() else None
+        if number is None:
             self.wrong(column, f'"{text}" is not a whole number' if text else "the cell is empty")
             return 0
-        return int(text)
+        return number
 
     def cores(self, name: str) -> int:
         """Return the usable cores: ``vcpus_available``, otherwise ``vcpu`` reduced by the name of an Azure type.
@@ -351,7 +353,7 @@ class _Row:
 HEADER = ("table", "key", "value")
 _REGION = "us_central1"
 _ON_DEMAND, _SPOT = "instancePrices", "preemptiblePrices"
-_NAME = lazy_pattern(r"([a-z]\d+[a-z]?)-(standard|highmem|highcpu)-(\d+)(?:-[a-z]+)?")
+_NAME = lazy_pattern(r"([a-z][0-9]+[a-z]?)-(standard|highmem|highcpu)-([0-9]{1,9})(?:-[a-z]+)?")
 _ARM = ("t2a", "c4a", "n4a")
 _MIB_A_CORE: dict[str, dict[str, float]] = {
     "n1": {"standard": 3840, "highmem": 6656, "highcpu": 921.6},
@@ -370,7 +372,7 @@ _MIB_A_CORE: dict[str, dict[str, float]] = {
 }
 _OTHERS = {"n2-highmem-128": 864 * 1024}
 _L4 = {4: 1, 8: 1, 12: 1, 16: 1, 24: 2, 32: 1, 48: 4, 96: 8}
-_A2 = lazy_pattern(r"a2-(highgpu|megagpu|ultragpu)-(\d+)g")
+_A2 = lazy_pattern(r"a2-(highgpu|megagpu|ultragpu)-([0-9]{1,9})g")
 
 
 def shape_of(name: str) -> tuple[int, int, int, str] | None:
@@ -620,6 +622,14 @@ def _read_aws_type(item: _Ec2Type, catalogue_filter: CatalogueFilter) -> _Found:
     ).instance_type(catalogue_filter, Overhead.EKS)
 
 
+def _count(text: str) -> int:
+    """Parse an integer of a capability. Raises ValueError for any other text."""
+    number = parse_int64(text)
+    if number is None:
+        raise ValueError(f"{text!r} is no integer")
+    return number
+
+
 def _read_azure_sku(item: _AzureSku, catalogue_filter: CatalogueFilter) -> _Found:
     """Convert an entry of Azure's dump to an instance type, or return a text that says why it is left out.
 
@@ -632,10 +642,10 @@ def _read_azure_sku(item: _AzureSku, catalogue_filter: CatalogueFilter) -> _Foun
     if "vCPUs" not in has or "MemoryGB" not in has:
         raise ValueError("the capabilities have no vCPUs and MemoryGB")
     try:
-        cores, memory = constrained_cores(item.name, int(has["vCPUs"])), round(float(has["MemoryGB"]) * 1024)
-        cores = int(has.get("vCPUsAvailable", cores))
-        gpus = int(has.get("GPUs", "0"))
-    except ValueError:
+        cores, memory = constrained_cores(item.name, _count(has["vCPUs"])), round(parse_float(has["MemoryGB"]) * 1024)
+        cores = _count(has["vCPUsAvailable"]) if "vCPUsAvailable" in has else cores
+        gpus = _count(has.get("GPUs", "0"))
+    except (ValueError, OverflowError):
         raise ValueError("a capability of vCPUs, vCPUsAvailable, MemoryGB, GPUs is no number") from None
     return Machine(item.name, arch, cores, memory, gpus).instance_type(catalogue_filter, Overhead.AKS)
 

@@ -21,6 +21,7 @@ from kscale.errors import InputError, Problem
 from kscale.imports import lazy_pattern
 from kscale.objects.api.core import Node
 from kscale.objects.conditions import is_true
+from kscale.objects.go_numbers import parse_int64
 from kscale.objects.times import parse_duration
 from kscale.objects.validation import share_of
 
@@ -167,7 +168,7 @@ def _parse_part(part: str, low: int, high: int, names: Sequence[str]) -> tuple[S
     ``low``, ``high``: allowed values. ``names``: names of the values, from ``low`` on.
     """
     span, slash, step_text = part.partition("/")
-    step = int(step_text) if step_text.isascii() and step_text.isdecimal() else 0
+    step = parse_int64(step_text) or 0
     if slash and step < 1:
         return (), False
     if span in ("*", "?"):
@@ -187,7 +188,7 @@ def _parse_value(text: str, low: int, names: Sequence[str]) -> int | None:
     """
     if text.lower() in names:
         return names.index(text.lower()) + low
-    return int(text) if text.isascii() and text.isdecimal() else None
+    return parse_int64(text)
 
 
 def _find_last_time(schedule: _Schedule, now: Moment) -> Moment | None:

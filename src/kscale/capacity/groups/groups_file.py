@@ -677,9 +677,8 @@ def _additions(entry: GroupEntry) -> Iterator[tuple[str, str]]:
     if entry.price is not None and not (math.isfinite(entry.price) and entry.price >= 0):
         yield "price", f"{entry.price} is not a price"
     if entry.options is not None:
-        for field, value in msgspec.to_builtins(entry.options).items():
-            if not isinstance(value, bool) and not (math.isfinite(value) and value >= 0):
-                yield f"options.{field}", f"{value} is negative or not a number"
+        for field, message in NodeGroupOptions.problems(entry.options):
+            yield f"options.{field}", message
 
 
 class _CatalogueCache(msgspec.Struct, eq=False):

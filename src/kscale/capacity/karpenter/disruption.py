@@ -20,6 +20,7 @@ from kscale.capacity.karpenter.scheduler import Placement
 from kscale.capacity.mix.offers import SPOT
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.conditions import is_true
+from kscale.objects.go_numbers import parse_int64
 from kscale.objects.pod_owners import DO_NOT_DISRUPT
 
 __all__ = ["METHODS", "Candidate", "Command", "Method", "find_candidates", "find_command", "revalidate"]
@@ -148,9 +149,10 @@ def eviction_cost(pod: Pod) -> float:
     """
     annotations = pod.metadata.annotations or {}
     text = next((annotations[name] for name in _COSTS if name in annotations), "0")
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    is_number = digits.isascii() and digits.isdigit() and -(2**31) <= int(text) < 2**31
-    cost = 1.0 + (int(text) / _COST_UNIT if is_number else 0.0) + (pod.spec.priority or 0) / _PRIORITY_UNIT
+    number = parse_int64(text)
+    if number is None or not -(2**31) <= number < 2**31:
+        number = 0
+    cost = 1.0 + number / _COST_UNIT + (pod.spec.priority or 0) / _PRIORITY_UNIT
     return min(10.0, max(-10.0, cost))
 
 

@@ -26,6 +26,7 @@ from kscale.capacity.karpenter.requirements import WELL_KNOWN, Operator, Require
 from kscale.capacity.karpenter.topology import ALL_EFFECTS, DomainGroup, PodTopology
 from kscale.capacity.mix.offers import ON_DEMAND, RESERVED, SPOT
 from kscale.objects.api.core import NodeAffinity, NodeSelectorTerm, Pod, PodAffinity, Taint
+from kscale.objects.go_numbers import parse_int64
 from kscale.objects.node_selectors import HOSTNAME
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.pod_resources import PODS, occupancy, to_integers
@@ -540,4 +541,4 @@ def _expressions(term: NodeSelectorTerm) -> list[Requirement]:
 
 def _is_one_integer(values: Sequence[str]) -> bool:
     """Check whether there is exactly one value, and it is an integer."""
-    return len(values) == 1 and values[0].lstrip("+-").isdecimal() and values[0].isascii()
+    return len(values) == 1 and parse_int64(values[0]) is not None

@@ -22,6 +22,7 @@ from kscale.objects.api.core import Taint
 from kscale.objects.api.meta import ApiStruct, KubeObject, ObjectMeta, ResourceList
 from kscale.objects.argument_types import typed
 from kscale.objects.decode import from_dict
+from kscale.objects.go_numbers import parse_int64
 from kscale.objects.times import parse_duration
 from kscale.snapshot.text.documents import placed_documents
 from kscale.snapshot.text.files import decompress
@@ -340,7 +341,8 @@ def _find_requirement_errors(item: NodePoolRequirement) -> Iterator[str]:
     if item.key in ("kubernetes.io/hostname", NODE_POOL):
         yield f"{item.key} cannot be required of nodes that do not exist yet"
     if operator in _INTEGER_OPERATORS:
-        if len(item.values) != 1 or not (item.values[0].isascii() and item.values[0].isdigit()):
+        number = parse_int64(item.values[0]) if len(item.values) == 1 else None
+        if number is None or number < 0:
             yield f"{operator} needs one value, an integer from 0 on"
     elif operator is Operator.IN and not item.values:
         yield "In needs at least one value"

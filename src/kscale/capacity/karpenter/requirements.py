@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kscale.imports import lazy_pattern
+from kscale.objects.go_numbers import parse_int64
 from kscale.objects.node_selectors import ARCH, INSTANCE_TYPE, REGION, ZONE
 
 __all__ = ["WELL_KNOWN", "Operator", "Requirement", "Requirements", "requirement"]
 
 MAX_INT = 2**63 - 1
-_INTEGER = lazy_pattern(r"[+-]?[0-9]+")
 _NORMALIZED = {
     "failure-domain.beta.kubernetes.io/zone": ZONE,
     "failure-domain.beta.kubernetes.io/region": REGION,
@@ -240,9 +239,7 @@ def _is_within(value: str, least: int | None, most: int | None) -> bool:
     """
     if least is None and most is None:
         return True
-    if _INTEGER.fullmatch(value) is None:
-        return False
-    number = int(value)
-    if not -MAX_INT - 1 <= number <= MAX_INT:
+    number = parse_int64(value)
+    if number is None:
         return False
     return (least is None or number >= least) and (most is None or number <= most)

@@ -456,16 +456,18 @@ def node_pool(
 
 @typed
 def node_class_of(offers: Iterable[Offer]) -> tuple[str, str, str]:
-    """Return API group, kind and name of the node class for the cloud of the offers, of which there must be one.
+    """Return API group, kind and name of the node class for the cloud of the offers.
 
-    The cloud follows from provider IDs and labels of the nodes, else from the names of the types. Raises InputError if
-    an offer is of no known cloud, and for offers of several clouds.
+    The cloud follows from provider IDs and labels of the nodes, else from the names of the types. Raises InputError
+    without offers, if an offer is of no known cloud, and for offers of several clouds.
     """
     clouds = {offer.name: _cloud_of(offer) for offer in offers}
     unknown = [name for name, cloud in clouds.items() if cloud is None]
     if unknown:
         hint = "AWS, Azure and Google Cloud are known"
         raise InputError(f"the cloud of {unknown[0]} is unknown: name the node class ({hint})")
+    if not clouds:
+        raise InputError("there are no offers that say of which cloud the nodes are: name the node class")
     several = sorted({cloud for cloud in clouds.values() if cloud is not None})
     if len(several) > 1:
         raise InputError(f"the nodes are of {' and '.join(several)}: a NodePool has one node class")

@@ -24,6 +24,7 @@ from kscale.imports import lazy_pattern
 from kscale.objects.api.meta import ApiStruct
 from kscale.objects.argument_types import typed
 from kscale.objects.decode import escape, from_dict
+from kscale.objects.go_numbers import parse_float, parse_int64
 from kscale.records import Record, components_of
 
 __all__ = [
@@ -649,9 +650,11 @@ def _values(text: str, expression: str) -> Iterator[str]:
         ends, _, count = part.partition(":")
         first, _, last = ends.partition("..")
         try:
-            low, high, number = float(first), float(last), int(count or "2")
+            low, high, number = parse_float(first), parse_float(last), parse_int64(count or "2")
         except ValueError:
             raise InputError(f'--vary: "{part}" in "{expression}" is not A..B:N') from None
+        if number is None or not math.isfinite(high - low):
+            raise InputError(f'--vary: "{part}" in "{expression}" is not A..B:N')
         if number < 2:
             raise InputError(f'--vary: "{part}" in "{expression}": at least 2 numbers')
         for i in range(number):
@@ -675,7 +678,7 @@ def _edit(kind: str, rest: str, value: str, text: str) -> dict[str, Any]:
         case "prices":
             return {"prices": {"scale": {rest: value}}}
         case "pods":
-            return {"pods": {"scale": {rest: int(value) if value.isdigit() else value}}}
+            return {"pods": {"scale": {rest: value if (count := parse_int64(value)) is None else count}}}
         case "requests" if rest in ("cpu", "memory"):
             return {"requests": {rest: value}}
     raise InputError(f'--vary: "{text}": there are flags, groups, prices, pods, requests.cpu and requests.memory')
@@ -689,9 +692,12 @@ def _number(value: str, field: str, text: str) -> Any:
     if field == "instanceType":
         return value
     try:
-        return int(value) if field in _NUMBERS else float(value)
+        number = parse_int64(value) if field in _NUMBERS else parse_float(value)
     except ValueError:
-        raise InputError(f'--vary: "{value}" in "{text}" is no number') from None
+        number = None
+    if number is None:
+        raise InputError(f'--vary: "{value}" in "{text}" is no number')
+    return number
 
 
 _TEMPLATES: Final = frozenset(

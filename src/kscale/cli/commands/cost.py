@@ -20,9 +20,10 @@ from kscale.cli.pictures import cost_blocks
 from kscale.cli.prometheus_options import UsageFlags
 from kscale.cli.recommend_options import UsageHistory
 from kscale.cli.terminal import plural, pods
+from kscale.objects.go_numbers import parse_float
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from kscale.capacity.catalogue import Catalogue
     from kscale.capacity.cost import AllocatedCost, CostAllocation, CostReport, CostShare
@@ -89,7 +90,7 @@ class AllocationOptions(OptionGroup):
         for text in self.storage_price:
             name, equals, amount = text.rpartition("=")
             try:
-                price = float(amount)
+                price = parse_float(amount)
             except ValueError:
                 price = math.nan
             if not equals or not name or not (math.isfinite(price) and price >= 0):
@@ -194,10 +195,22 @@ def _read_usage(
         return None
     with terminal.step("reading the usage"):
         files = history.batches(threads)
-        if window is None:
-            return average_usage(files, end=now)
-        end = now if now is not None else max((int(each.time.max()) for each in files if len(each)), default=0)
-        return average_usage(files, start=end - length, end=end)
+        start, end = None, now
+        if window is not None:
+            end = now if now is not None else max((int(each.time.max()) for each in files if len(each)), default=0)
+            start = end - length
+        return average_usage(_report_warnings(files, terminal), start=start, end=end)
+
+
+def _report_warnings(batches: Iterable[UsageBatch], terminal: Terminal) -> Iterator[UsageBatch]:
+    """Yield the batches, and log each warning of their sources once."""
+    reported: set[str] = set()
+    for batch in batches:
+        for text in batch.warnings:
+            if text not in reported:
+                reported.add(text)
+                terminal.warn(text)
+        yield batch
 
 
 def _allocate(

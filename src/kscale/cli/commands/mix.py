@@ -251,7 +251,7 @@ def _limits(texts: Sequence[str]) -> dict[str, int]:
             quantity = Quantity(amount)
         except QuantityError:
             raise typer.BadParameter(f"{amount!r} is not a quantity", param_hint="--limit") from None
-        if name == "nodes" and not amount.isdecimal():
+        if name == "nodes" and not (amount.isascii() and amount.isdecimal()):
             raise typer.BadParameter(f"{amount!r} is not a whole number of nodes", param_hint="--limit")
         amounts = {name: quantity.value()} if name == "nodes" else to_integers({name: quantity})
         maximum = Quantity(f"{_MOST_AMOUNT}m" if name == CPU else str(_MOST_AMOUNT))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,6 +40,7 @@ from kscale.objects.quantity import Quantity
 from kscale.series import Series, SeriesKey, bin_events, read
 
 if TYPE_CHECKING:
+    from kscale.cli.terminal import Terminal
     from kscale.simulation.records import Decision
     from kscale.simulation.running import DecisionReplay
 
@@ -148,7 +150,8 @@ def replay_hpas(
         hpas = [hpa for dump in dumps for hpa in dump.hpas.values()]
         if not hpas:
             raise InputError([Problem("no HorizontalPodAutoscaler", ", ".join(filename))])
-        recorded = None if replicas is None else build_recorded_replicas(read(replicas, time=time, unit=unit))
+        read_file = partial(_read_series, time=time, unit=unit, terminal=show.terminal)
+        recorded = None if replicas is None else build_recorded_replicas(read_file(replicas, "value"))
         sources: dict[str, str] = {}
         for text in series:
             metric, source = _split_query(text) if live else _split_series(text)
@@ -160,7 +163,7 @@ def replay_hpas(
         elif bin_:
             all_series = [_events(Path(source), value or "count", time, unit, bin_) for source in sources.values()]
         else:
-            all_series = [read(Path(each), value=value or "value", time=time, unit=unit) for each in sources.values()]
+            all_series = [read_file(Path(each), value or "value") for each in sources.values()]
         loads: dict[str, Load] = {}
         for (metric, source), load_series in zip(sources.items(), all_series, strict=True):
             try:
@@ -181,6 +184,14 @@ def replay_hpas(
     return Answer(report, lambda: _view(report), exit_code=1 if limit is not None and worst > limit else 0)
 
 
+def _read_series(path: Path, value: str, *, time: str, unit: str, terminal: Terminal) -> Series:
+    """Read series from a file, and log the warnings of a Prometheus response. Raises InputError as ``read`` does."""
+    series = read(path, value=value, time=time, unit=unit)
+    for text in series.warnings:
+        terminal.warn(f"{path}: {text}")
+    return series
+
+
 def _events(path: Path, value: str, time: str, unit: str, width: str) -> Series:
     """Return the rates of events in a file as one series. ``width``: of the bins, a Go duration.
 
@@ -188,7 +199,11 @@ def _events(path: Path, value: str, time: str, unit: str, width: str) -> Series:
     """
     counting = value == "count"
     rows = read(path, value="" if counting else value, time=time, unit=unit, events=True)
-    begin, rate = bin_events(rows.time, round(_seconds(width, "--bin") * 1e9), None if counting else rows.value)
+    length = round(_seconds(width, "--bin") * 1e9)
+    try:
+        begin, rate = bin_events(rows.time, length, None if counting else rows.value)
+    except InputError as error:
+        raise InputError([Problem(each.message, str(path)) for each in error.problems]) from None
     return Series.of([SeriesKey()], np.zeros(len(begin), np.int32), begin, rate, source=str(path))
 
 

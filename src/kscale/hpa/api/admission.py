@@ -137,7 +137,14 @@ exponent is a point, and what comes before a number is a colon. It begins with f
 
 
 class DecodeError(ValueError):
-    """An object that the API server cannot decode, with its text."""
+    """An object that the API server cannot decode, with its text.
+
+    ``field``: path of the wrong value if the text does not contain it, without indexes of lists; otherwise empty.
+    """
+
+    def __init__(self, text: str, field: str = "") -> None:
+        super().__init__(text)
+        self.field = field
 
 
 class Admission(msgspec.Struct, frozen=True):
@@ -384,7 +391,7 @@ def _check_value(value: Any, type_: msgspec.inspect.Type, struct: str, path: tup
         return
     type_ = _non_null_type(type_)
     if isinstance(type_, msgspec.inspect.CustomType):
-        _check_quantity(value)
+        _check_quantity(value, ".".join(path))
         return
     bits = 64 if path and path[-1] in _INT64_FIELDS else 32
     if not _is_value_of(type_, value, bits):
@@ -428,12 +435,12 @@ def _zero_value(type_: msgspec.inspect.Type) -> Any:
     return "" if isinstance(type_, msgspec.inspect.StrType) else 0
 
 
-def _check_quantity(value: Any) -> None:
-    """Raise DecodeError if the value is no quantity."""
+def _check_quantity(value: Any, field: str) -> None:
+    """Raise DecodeError if the value of a field is no quantity."""
     try:
         Quantity.from_json(msgspec.json.encode(value))
     except QuantityError as error:
-        raise DecodeError(str(error)) from None
+        raise DecodeError(str(error), field) from None
 
 
 def _go_struct_name(type_: msgspec.inspect.StructType) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from kscale.imports import lazy_pattern
 from kscale.objects.api.apps import Deployment, StatefulSet
 from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
 from kscale.objects.api.core import Container, LimitRange
@@ -31,6 +30,7 @@ from kscale.objects.custom_workloads import (
     trigger_errors,
 )
 from kscale.objects.decode import from_dict
+from kscale.objects.go_numbers import parse_int64
 from kscale.objects.quantity import Quantity, QuantityError
 
 __all__ = [
@@ -48,9 +48,7 @@ __all__ = [
 
 _PAUSED_SCALE_IN: Final = "autoscaling.keda.sh/paused-scale-in"
 _PAUSED_SCALE_OUT: Final = "autoscaling.keda.sh/paused-scale-out"
-_MOST_DIGITS: Final = 4000
 """Python refuses to convert longer numbers."""
-_INT32_PATTERN: Final = lazy_pattern(r"[+-]?0*[0-9]{1,10}")
 _NAME_LABEL: Final = "scaledobject.keda.sh/name"
 _THRESHOLD_KEYS: Final = (
     "threshold",
@@ -217,9 +215,10 @@ def _build_resource_metric(kind: str, trigger: Mapping[str, Any], settings: Mapp
         return None
     target: dict[str, Any] = {"type": type_}
     if type_ == "Utilization":
-        if not (str(value).isascii() and str(value).isdigit() and int(str(value)) < 2**31):
+        number = parse_int64(str(value))
+        if number is None or not 0 <= number < 2**31:
             return None
-        target["averageUtilization"] = int(str(value))
+        target["averageUtilization"] = number
     else:
         target["averageValue"] = str(value)
     if settings.get("containerName"):
@@ -283,9 +282,9 @@ def get_pause(scaled: Mapping[str, Any]) -> PausedTarget | None:
     reference = generated["spec"]["scaleTargetRef"]
     replicas = error = None
     if text is not None:
-        is_number = len(text) <= _MOST_DIGITS and _INT32_PATTERN.fullmatch(text) is not None
-        replicas = int(text) if is_number and -(2**31) <= int(text) < 2**31 else None
-        if replicas is None:
+        replicas = parse_int64(text)
+        if replicas is None or not -(2**31) <= replicas < 2**31:
+            replicas = None
             error = f"{PAUSED_REPLICAS} is not a whole number: {text!r}"
         elif replicas < 0:
             replicas, error = None, f"{PAUSED_REPLICAS} is negative, which the API server refuses: {text!r}"

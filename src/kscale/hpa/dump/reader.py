@@ -5,7 +5,7 @@ Records that the fast decoders do not accept are read as plain data, whose error
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from types import NoneType
@@ -41,9 +41,9 @@ from kscale.hpa.dump.records import (
     read_newest_time,
 )
 from kscale.objects.api.apps import Deployment, StatefulSet
-from kscale.objects.api.autoscaling import HorizontalPodAutoscaler
+from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerCondition
 from kscale.objects.api.core import LimitRange, Pod
-from kscale.objects.api.meta import KubeObject
+from kscale.objects.api.meta import Condition, KubeObject
 from kscale.objects.api.metrics import ExternalMetricValue, MetricValue, PodMetrics
 from kscale.objects.argument_types import typed
 from kscale.objects.custom_workloads import ScaledObject
@@ -202,6 +202,17 @@ def describe_unlabelled_metrics(hpa: HorizontalPodAutoscaler, metrics: MetricLis
         if lacks_labels(hpa.metadata.namespace, metric.name, selector):
             out.append(f"the values of {metric.name} do not say their labels: taken to match {selector}")
     return out
+
+
+_CREATED: Final = "metadata.creationTimestamp"
+
+
+def _list_transitions(
+    conditions: Iterable[Condition | HorizontalPodAutoscalerCondition],
+) -> Iterator[tuple[str, str | None]]:
+    """Yield the field and the text of the last transition of each condition in the status."""
+    for number, condition in enumerate(conditions):
+        yield f"status.conditions[{number}].lastTransitionTime", condition.last_transition_time
 
 
 def decode_pod_record(record: RawObject) -> Pod | None:
@@ -372,7 +383,7 @@ class _DumpReader:
             count = len(duplicates)
             try:
                 if hpa is not None:
-                    self._update_newest(hpa.metadata.creation_timestamp)
+                    self._update_newest((_CREATED, hpa.metadata.creation_timestamp))
                     hpa = with_namespace(hpa)
                     self._store_hpa(validate_stored(hpa, is_stored=bool(hpa.metadata.resource_version)))
                     self.dump.read[record.kind] += 1
@@ -480,17 +491,19 @@ class _DumpReader:
             name = describe(record.where, record.kind, read_data_for_name(record))
             self.dump.problems.extend(Problem(each.message, record.source, name, each.field) for each in error.problems)
 
-    def _update_newest(self, *texts: str | None) -> None:
-        """Update the newest time from texts (None for no time).
+    def _update_newest(self, *texts: tuple[str, str | None]) -> None:
+        """Update the newest time from texts, each with its field (None for no time).
 
-        Raises ``InputError`` for a text that is not a time, before anything is stored.
+        Raises ``InputError``, which names the field, for a text that is not a time, before anything is stored.
         """
-        try:
-            times = [parse_cached_time(text) for text in texts if text]
-        except ValueError as error:
-            raise InputError(str(error)) from None
-        for time in times:
-            self.dump.newest = max(self.dump.newest, time)
+        times = [self.dump.newest]
+        for field, text in texts:
+            if text:
+                try:
+                    times.append(parse_cached_time(text))
+                except ValueError as error:
+                    raise InputError(Problem(str(error), field=field)) from None
+        self.dump.newest = max(times)
 
     def _add(self, record: RawObject, group: str, scope: MetricsScope | None) -> None:
         """Add one object (``record``): pod, metric, HPA, ScaledObject, CustomResourceDefinition or scale target.
@@ -506,7 +519,7 @@ class _DumpReader:
         pod = decode_pod_record(record) if kind == "Pod" and not group else None
         if pod is not None:
             self.dump.read[kind] += 1
-            self._update_newest(pod.metadata.creation_timestamp)
+            self._update_newest((_CREATED, pod.metadata.creation_timestamp))
             self._add_pod(with_namespace(pod))
             return
         data = read_plain_data(record)
@@ -514,7 +527,7 @@ class _DumpReader:
         check_object_shape(data)
         if kind not in _IGNORED_KINDS:
             data = with_default_namespace(data)
-        self._update_newest((data.get("metadata") or {}).get("creationTimestamp"))
+        self._update_newest((_CREATED, (data.get("metadata") or {}).get("creationTimestamp")))
         if group in _METRIC_ITEM_KINDS:
             self._add_metric(group, kind, data, scope, record.source)
         elif kind == "HorizontalPodAutoscaler":
@@ -545,7 +558,7 @@ class _DumpReader:
             return False
         usage, created = usage_and_times
         try:
-            self._update_newest(*created)
+            self._update_newest(*((_CREATED, text) for text in created))
         except InputError:
             return False  # a plain read names the object
         self.dump.read["PodMetrics"] += len(usage)
@@ -561,16 +574,16 @@ class _DumpReader:
         try:
             hpa = decode_hpa(data)
         except DecodeError as error:
-            raise InputError(str(error)) from None
+            raise InputError(Problem(str(error), field=error.field)) from None
         self._store_hpa(validate_stored(hpa, is_stored=stored and bool(hpa.metadata.resource_version)))
 
     def _store_hpa(self, out: Admission) -> None:
         """Add an admitted HPA. Raises InputError with the API server's errors if it was rejected."""
         if out.hpa is None:
             raise InputError([Problem(str(each).partition(": ")[2], field=each.field) for each in out.errors])
-        self._update_newest(
-            out.hpa.status.last_scale_time, *(each.last_transition_time for each in out.hpa.status.conditions or ())
-        )
+        status = out.hpa.status
+        transitions = _list_transitions(status.conditions or ())
+        self._update_newest(("status.lastScaleTime", status.last_scale_time), *transitions)
         key = f"{out.hpa.metadata.namespace}/{out.hpa.metadata.name}"
         if key in self.dump.hpas:
             self.dump.duplicates.append(f"HorizontalPodAutoscaler {key}")
@@ -578,7 +591,7 @@ class _DumpReader:
 
     def _add_pod(self, pod: Pod) -> None:
         """Add a pod with a namespace, note a duplicate, and update the newest time that the dump contains."""
-        self._update_newest(pod.status.start_time, *(each.last_transition_time for each in pod.status.conditions))
+        self._update_newest(("status.startTime", pod.status.start_time), *_list_transitions(pod.status.conditions))
         if self.dump.pods.add(pod):
             self.dump.duplicates.append(f"Pod {pod.metadata.namespace}/{pod.metadata.name}")
 
@@ -608,7 +621,7 @@ class _DumpReader:
             raise InputError(f"a {kind} of {group}, where a list holds {_METRIC_ITEM_KINDS[group]} items")
         if group == "metrics.k8s.io":
             item = from_dict(data, PodMetrics)
-            self._update_newest(item.timestamp)
+            self._update_newest(("timestamp", item.timestamp))
             try:
                 parse_duration(item.window)
             except ValueError as error:
@@ -620,11 +633,11 @@ class _DumpReader:
                 self._usage.append([item])
         elif group == "custom.metrics.k8s.io":
             value = from_dict(data, MetricValue)
-            self._update_newest(value.timestamp)
+            self._update_newest(("timestamp", value.timestamp))
             self.dump.duplicates += self.dump.metrics.add_custom([value])
         else:
             external = from_dict(data, ExternalMetricValue)
-            self._update_newest(external.timestamp)
+            self._update_newest(("timestamp", external.timestamp))
             scope = scope or MetricsScope("")
             if self._external_lists.add(self._list_number, scope, external, source):
                 self.dump.metrics.external = True

@@ -6,6 +6,7 @@ with one document per line, only one line is in memory, until a line is not a co
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,6 +19,7 @@ import msgspec
 from kscale._native import _projection
 from kscale.errors import InputError, Problem
 from kscale.imports import lazy_pattern, library
+from kscale.objects.api.meta import shorten
 from kscale.objects.decode import syntax_problem
 
 __all__ = ["check_syntax", "documents", "object_lines", "only_document", "placed_documents", "several_documents"]
@@ -200,14 +202,31 @@ def _loader() -> Any:
     """
     yaml = library("yaml", _READING)
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    numbers = {tag: re.compile(pattern) for tag, pattern in _NUMBERS.items()}
 
     class Loader(base):  # type: ignore[misc]  # the base class is chosen at run time
         """The C loader without the conversions that the API's JSON does not have."""
 
         yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
-            first: [(tag, pattern) for tag, pattern in resolvers if tag not in _NOT_JSON]
+            first: [(tag, numbers.get(tag, pattern)) for tag, pattern in resolvers if tag not in _NOT_JSON]
             for first, resolvers in base.yaml_implicit_resolvers.items()
         }
+
+        def construct_yaml_int(self, node: Any) -> Any:
+            """Build an integer. Raises ConstructorError for a text that is none, or has too many digits."""
+            try:
+                return super().construct_yaml_int(node)
+            except ValueError:
+                text = f"{shorten(str(node.value))} is not an integer, or too long"
+                raise yaml.constructor.ConstructorError(None, None, text, node.start_mark) from None
+
+        def construct_yaml_float(self, node: Any) -> Any:
+            """Build a float; the text itself if the number is infinite or none, as JSON has no such numbers."""
+            try:
+                number = super().construct_yaml_float(node)
+            except ValueError:
+                return node.value
+            return number if math.isfinite(number) else node.value
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             """Build a mapping. Raises for repeated keys, as kubectl does; PyYAML would use the last one."""
@@ -222,6 +241,8 @@ def _loader() -> Any:
                 seen.add((key.tag, key.value))
             return super().construct_mapping(node, deep=deep)
 
+    Loader.add_constructor(_INT, Loader.construct_yaml_int)
+    Loader.add_constructor(_FLOAT, Loader.construct_yaml_float)
     return Loader
 
 
@@ -233,6 +254,14 @@ _PARSERS_OWN = "exceeded maximum nesting depth"
 _FAR_TO_THE_RIGHT = lazy_pattern(rb"[ \t?:-]{%d}" % _DEEPEST)
 _LEAST_BUDGET = 1_000_000
 _PER_BYTE = 10  # allowed number of values per byte, with aliases expanded
+_INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
+_NUMBERS = {
+    _INT: r"[-+]?(?:0b[01_]+|0[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)\Z",
+    _FLOAT: r"(?:[-+]?[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+][0-9]+)?\Z",
+}
+"""Texts that are numbers: those of YAML 1.1 without numbers of base 60, infinities and NaN, which JSON does not have.
+Texts such as ``1e3`` are none, as PyYAML writes texts like that without quotes.
+"""
 _NOT_JSON = frozenset({"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value"})
 
 

@@ -412,7 +412,9 @@ def _from_text(buffer: Buffer, source: str, in_directory: bool, scan: Scan | Non
         records = _from_json(buffer, source, in_directory, scan)
         if source.removesuffix(".gz").removesuffix(".zst").endswith((".yaml", ".yml")):
             all_records = list(records)
-            if all(isinstance(record, Problem) for record in all_records):  # YAML flow style that is not JSON
+            damaged = [isinstance(record, Problem) for record in all_records]
+            # YAML flow style that is not JSON, or documents in JSON with separators of YAML (no JSON has such a line)
+            if all(damaged) or (any(damaged) and b"\n---" in bytes(buffer)):
                 records = _from_yaml(bytes(buffer), source, in_directory)
             else:
                 records = iter(all_records)

@@ -76,10 +76,6 @@ class HistogramOptions(msgspec.Struct, eq=False):
         """Return the number of buckets."""
         return self.native.size
 
-    def find_bucket(self, value: float) -> int:
-        """Return the bucket of a value; see :meth:`find_buckets` for NaN and infinity."""
-        return int(self.find_buckets([value])[0])
-
     def find_buckets(self, values: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Return the bucket of each value: the first one for smaller values, the last one for greater values.
 

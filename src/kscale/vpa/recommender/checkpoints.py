@@ -41,7 +41,7 @@ from kscale.objects.api.vpa import (
     VerticalPodAutoscalerCheckpointSpec,
     VerticalPodAutoscalerCheckpointStatus,
 )
-from kscale.objects.selectors import parse_int64
+from kscale.objects.go_numbers import parse_int64
 from kscale.objects.times import nanoseconds
 from kscale.vpa.model.cluster_state import VpaContainerSlots, merge_containers
 from kscale.vpa.model.histogram import Histogram, HistogramError, SavedHistogram

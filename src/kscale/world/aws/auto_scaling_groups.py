@@ -17,6 +17,7 @@ import msgspec
 
 from kscale.effects import SECOND, Moment
 from kscale.errors import InputError, Problem
+from kscale.objects.go_numbers import parse_int64
 from kscale.objects.nodegroup import NodeGroupOptions, NodeTemplate, ProviderError
 from kscale.world.aws.api import (
     AutoScalingGroup,
@@ -38,7 +39,6 @@ from kscale.world.aws.templates import (
     requirements_request,
 )
 from kscale.world.nodegroups.provider import CLOUD_ERROR
-from kscale.world.server_data import integer
 
 __all__ = [
     "UNFULFILLABLE",
@@ -92,7 +92,7 @@ def _read_group_spec(text: str) -> GroupSpec:
     parts = text.split(":", 2)
     if len(parts) != 3:
         raise ValueError(f"wrong nodes configuration: {text}")
-    minimum, maximum = integer(parts[0]), integer(parts[1])
+    minimum, maximum = parse_int64(parts[0]), parse_int64(parts[1])
     if minimum is None:
         raise ValueError(f"failed to set min size: {parts[0]}, expected integer")
     if maximum is None:

@@ -7,8 +7,6 @@ Upstream: ``cloudprovider/aws/aws_manager.go``.
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +14,7 @@ from typing import Any, Final
 from kscale.imports import lazy_pattern
 from kscale.objects.api.core import Node, NodeSpec, NodeStatus, Taint
 from kscale.objects.api.meta import Condition, ObjectMeta, ResourceList
+from kscale.objects.go_numbers import parse_bool, parse_float
 from kscale.objects.nodegroup import NodeGroupOptions, NodeTemplate
 from kscale.objects.quantity import Quantity, QuantityError
 from kscale.objects.times import parse_duration
@@ -144,41 +143,17 @@ def options_from_tags(tags: Tags) -> dict[str, str]:
     return options
 
 
-_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
-_FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
-_FLOAT: Final = lazy_pattern(
-    r"[+-]?(?:\d+(?:_?\d)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?(?:inf|infinity)|nan", re.IGNORECASE
-)
-
-
-def _read_float(text: str) -> float:
-    """Parse a number as Go's ``strconv.ParseFloat`` does, without hexadecimal numbers. Raises ValueError."""
-    if not text.isascii() or "_" in text or not _FLOAT.fullmatch(text):
-        raise ValueError(f"{text!r} is not a number")
-    number = float(text)
-    if math.isinf(number) and "inf" not in text.lower():
-        raise ValueError(f"{text!r} is out of range")
-    return number
-
-
 def _read_seconds(text: str) -> float:
     """Parse a duration (``10m``) into seconds. Raises ValueError."""
     return parse_duration(text) / 1e9
 
 
-def _read_bool(text: str) -> bool:
-    """Parse a boolean as Go's ``strconv.ParseBool`` does. Raises ValueError."""
-    if text not in _TRUE and text not in _FALSE:
-        raise ValueError(f"{text!r} is not a boolean")
-    return text in _TRUE
-
-
 _OPTION_FIELDS: Final[dict[str, tuple[str, str, Callable[[str], Any]]]] = {
-    "scaledownutilizationthreshold": ("scale_down_utilization_threshold", "float", _read_float),
-    "scaledowngpuutilizationthreshold": ("scale_down_gpu_utilization_threshold", "float", _read_float),
+    "scaledownutilizationthreshold": ("scale_down_utilization_threshold", "float", parse_float),
+    "scaledowngpuutilizationthreshold": ("scale_down_gpu_utilization_threshold", "float", parse_float),
     "scaledownunneededtime": ("scale_down_unneeded_time", "duration", _read_seconds),
     "scaledownunreadytime": ("scale_down_unready_time", "duration", _read_seconds),
-    "ignoredaemonsetsutilization": ("ignore_daemon_sets_utilization", "bool", _read_bool),
+    "ignoredaemonsetsutilization": ("ignore_daemon_sets_utilization", "bool", parse_bool),
 }
 """Options that upstream reads from tags. All other names are ignored."""
 

@@ -17,6 +17,7 @@ from kscale.effects import SECOND, ApiError, Moment
 from kscale.effects.actions import Metric, Observation
 from kscale.errors import KscaleError
 from kscale.objects.api.meta import ApiStruct, Int32, shorten
+from kscale.objects.go_numbers import parse_int64
 from kscale.objects.names import go_quote
 from kscale.world.kubernetes.transport import (
     DEFAULT_LIMITS,
@@ -29,7 +30,7 @@ from kscale.world.kubernetes.transport import (
     Transport,
 )
 from kscale.world.protocols import Clock
-from kscale.world.server_data import ServerList, UnreadableError, integer, read_json, read_list
+from kscale.world.server_data import ServerList, UnreadableError, read_json, read_list
 
 __all__ = [
     "REQUEST_METRICS",
@@ -141,7 +142,7 @@ def is_success(status: int) -> bool:
 
 def retry_after_seconds(headers: Mapping[str, str]) -> int | None:
     """Return the Retry-After header in seconds, or None if it is absent or not a number of seconds."""
-    return integer(headers.get("retry-after", ""))
+    return parse_int64(headers.get("retry-after", ""))
 
 
 def error_of(call: Call, answer: Answer) -> ApiError:

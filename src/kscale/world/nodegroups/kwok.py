@@ -18,11 +18,11 @@ from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Node
 from kscale.objects.api.meta import shorten
 from kscale.objects.decode import from_dict, to_dict
+from kscale.objects.go_numbers import parse_int64
 from kscale.objects.nodegroup import NOT_IMPLEMENTED, NodeGroup, NodeTemplate, ProviderError
 from kscale.snapshot.text.documents import only_document
 from kscale.world.kubernetes.client import RequestFailedError
 from kscale.world.nodegroups.provider import CLOUD_ERROR, Ask, Nodes, Provider, kube_proxy, value_of
-from kscale.world.server_data import integer
 
 __all__ = [
     "CONFIG_MAP",
@@ -187,7 +187,7 @@ def _count(node: Node, key: str, default: int) -> int:
     text = (node.metadata.annotations or {}).get(key)
     if text is None:
         return default
-    count = integer(text)
+    count = parse_int64(text)
     if count is None:
         problem = f"{shorten(text)!r} is not an integer"
         raise InputError(Problem(problem, object=f"Node {node.name}", field=f"metadata.annotations[{key}]"))

@@ -21,6 +21,7 @@ import msgspec
 from kscale.effects import Moment, to_text
 from kscale.errors import InputError
 from kscale.imports import library
+from kscale.objects.go_numbers import parse_int64
 from kscale.world.serve.metrics import MetricStore
 from kscale.world.serve.tls import ReloadingContext
 
@@ -635,13 +636,14 @@ def parse_address(address: str) -> tuple[str, int]:
     Raises :class:`~kscale.InputError` if the text is not such an address.
     """
     host, colon, port = address.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+    number = parse_int64(port) if port.isdigit() else None
+    if not colon or number is None or number > 65535:
         raise InputError(f"{address!r} is no address to listen on: HOST:PORT or :PORT is expected")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
         raise InputError(f"{address!r} is no address to listen on: too many colons")
-    return host, int(port)
+    return host, number
 
 
 def _web() -> Any:

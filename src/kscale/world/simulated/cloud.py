@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kscale.effects import SECOND, Moment, VirtualTime
-from kscale.errors import InputError
+from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Node, NodeSpec, Taint
 from kscale.objects.api.meta import Condition, KubeObject, ObjectMeta
 from kscale.objects.conditions import with_condition
@@ -21,6 +21,8 @@ from kscale.world.simulated.controllers import HAPPENINGS
 from kscale.world.simulated.load import DurationDistribution, RandomDraws
 from kscale.world.simulated.stores import ClusterView
 
+_MOST_MACHINES: Final = 1_000_000
+"""Machines that a group may have at the beginning: more would take minutes to create."""
 __all__ = ["GroupTimes", "Machine", "Pool", "SimulatedCloud"]
 
 
@@ -130,10 +132,14 @@ class SimulatedCloud(Provider):
         """Add a group, with machines for its nodes and, up to its target size, further machines that exist at once.
 
         Nodes without a provider ID get one. Raises :class:`~kscale.InputError` if the group has no template or names a
-        node that does not exist.
+        node that does not exist, and if its target size is above its maximum and its nodes, or one million.
         """
         if group.template is None:
             raise InputError(f"node group {group.id}: the simulated cloud needs a template")
+        largest = min(max(group.max_size, len(group.nodes)), _MOST_MACHINES)
+        if group.exists and group.size > largest:
+            text = f"{group.size} is more than the group may have: {largest}"
+            raise InputError(Problem(text, object=f"node group {group.id}", field="target"))
         pool = Pool(
             group=replace(group, nodes=[], instances=None, target_size=None),
             times=times,

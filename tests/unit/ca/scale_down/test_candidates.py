@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 import pytest
@@ -10,11 +11,14 @@ from builders import N0, pod
 from kscale import ca
 from kscale.ca.loop_state import GroupChanges, update_group_changes
 from kscale.ca.scale_down.candidates import (
+    EMPTY_TIER,
+    NOT_EMPTY_TIER,
+    ON_COMPLETION_TIER,
     filter_out_delayed,
     filter_out_rolling_out,
     prefilter_nodes,
     sort_by_scores,
-    sort_candidates,
+    sort_by_tier,
 )
 from kscale.ca.scale_down.drainability import PodsToMove
 from kscale.ca.unremovable_reasons import BlockingPod
@@ -54,6 +58,15 @@ _FULL = PodsToMove(pods=[pod("p")])
 _BLOCKED = PodsToMove(blocking=BlockingPod(pod="default/p", reason="NotReplicated"))
 
 
+def _sort(nodes: Mapping[str, PodsToMove | None], previous: Sequence[str]) -> list[str]:
+    def tier(to_move: PodsToMove | None) -> int:
+        if to_move is None or to_move.blocking is not None or to_move.pods:
+            return NOT_EMPTY_TIER
+        return ON_COMPLETION_TIER if to_move.on_completion_pods else EMPTY_TIER
+
+    return sort_by_tier([*nodes], [*map(tier, nodes.values())], previous)
+
+
 def test_order() -> None:
     result: dict[str, PodsToMove | None] = {
         "full": _FULL,
@@ -67,7 +80,7 @@ def test_order() -> None:
         "daemons": PodsToMove(daemon_set_pods=[pod("p")]),
     }
     previous = ["full-before", "waiting-before", "empty-before"]
-    assert sort_candidates(result, result.__getitem__, previous) == [
+    assert _sort(result, previous) == [
         "empty-before",
         "empty",
         "daemons",
@@ -112,12 +125,12 @@ def test_the_higher_score_goes_first(scores: list[list[int]], want: str) -> None
 )
 def test_emptier_node_is_removed_first(first: PodsToMove | None, second: PodsToMove | None, earlier: bool) -> None:
     result = {"first": first, "second": second}
-    assert (sort_candidates(["second", "first"], result.__getitem__, [])[0] == "first") is earlier
+    assert (_sort({name: result[name] for name in ("second", "first")}, [])[0] == "first") is earlier
 
 
 @pytest.mark.parametrize("before", [[], ["a"], ["b"], ["a", "b"]])
 def test_previously_unneeded_node_is_removed_first(before: list[str]) -> None:
-    assert (sort_candidates(["b", "a"], lambda name: _EMPTY, before)[0] == "a") is (before == ["a"])
+    assert (_sort({"b": _EMPTY, "a": _EMPTY}, before)[0] == "a") is (before == ["a"])
 
 
 @pytest.mark.parametrize("kind", ["scale_up", "scale_down", "scale_down_failure"])

@@ -93,8 +93,6 @@ def command(
         If flags or files cannot be used.
     """
     work = flags.values()
-    if not work[_PERIOD]:
-        raise InputError(Problem("it must be greater than zero", field=flag_of(_PERIOD)))
     try:
         parse_selector(flags.hpa_selector)
     except SelectorError as error:
