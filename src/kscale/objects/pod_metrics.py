@@ -114,16 +114,14 @@ def runs_of(parts: Sequence[object], before: Sequence[object]) -> list[Run]:
     A run's parts are either identical to consecutive parts of ``before`` (the run has their position) or all new (the
     position is -1).
     """
-    where = {id(part): i for i, part in enumerate(before)}
-    runs: list[Run] = []
-    for i, part in enumerate(parts):
-        position = where.get(id(part), -1)
-        last = runs[-1] if runs else None
-        if last is not None and position == (-1 if last.before < 0 else last.before + i - last.first):
-            runs[-1] = Run(last.first, i + 1, last.before)
-        else:
-            runs.append(Run(i, i + 1, position))
-    return runs
+    where = dict(zip(map(id, before), range(len(before)), strict=True))
+    position = np.fromiter((where.get(id(part), -1) for part in parts), np.int64, len(parts))
+    one, following = position[:-1], position[1:]
+    continues = np.where(one < 0, following < 0, following == one + 1)
+    edges = [0, *(np.flatnonzero(~continues) + 1).tolist(), len(parts)]
+    return [
+        Run(first, end, int(position[first])) for first, end in zip(edges[:-1], edges[1:], strict=True) if first < end
+    ]
 
 
 Seams = NDArray[np.int64]

@@ -700,6 +700,8 @@ class BatchSelectors:
         if self.legacy or not len(selected.rows):
             return error
         ends = selected.ends
+        if np.bincount(selected.rows).max() == self.names.max() == 1:
+            return error  # each pod is selected once, by a single HPA
         names = np.repeat(self.names, np.diff(ends))
         total = np.bincount(selected.rows, weights=names)
         shared = total[selected.rows] > 1
