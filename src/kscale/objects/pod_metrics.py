@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 from typing import Any, Final, Generic, NamedTuple, TypeVar, overload
 
 import msgspec
@@ -119,9 +119,7 @@ def runs_of(parts: Sequence[object], before: Sequence[object]) -> list[Run]:
     one, following = position[:-1], position[1:]
     continues = np.where(one < 0, following < 0, following == one + 1)
     edges = [0, *(np.flatnonzero(~continues) + 1).tolist(), len(parts)]
-    return [
-        Run(first, end, int(position[first])) for first, end in zip(edges[:-1], edges[1:], strict=True) if first < end
-    ]
+    return [Run(first, end, int(position[first])) for first, end in pairwise(edges) if first < end]
 
 
 Seams = NDArray[np.int64]

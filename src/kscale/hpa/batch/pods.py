@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -51,6 +52,8 @@ __all__ = [
 
 PodsLike = Cluster | Snapshot | PodIndex | Sequence[Any]
 """Source of pods: a cluster, a snapshot or its index, or a list of structs, plain data or clients' objects."""
+
+_NO_ROWS: Final[NDArray[np.int64]] = np.empty(0, np.int64)
 
 Selections = Sequence[tuple[str, str]]
 """(namespace, selector): selectors are texts that can be parsed."""
@@ -113,7 +116,7 @@ class SelectedPods:
         changed = np.diff(ends) != np.diff(self.ends)
         # Consecutive selections of unchanged size are at a constant distance from their old places.
         edges = [0, *(np.flatnonzero(changed[1:] != changed[:-1]) + 1).tolist(), len(changed)]
-        for first, last in zip(edges[:-1], edges[1:], strict=True):
+        for first, last in pairwise(edges):
             if first < last and not changed[first]:
                 now, old = slice(ends[first], ends[last]), slice(self.ends[first], self.ends[last])
                 others = (stamps[now] != self.stamps[old]) | (rows[now] != self.rows[old])
@@ -514,9 +517,6 @@ def _build_pod_columns(pods: PodSelection) -> PodColumns:
         started,
         since,
     )
-
-
-_NO_ROWS: Final = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)

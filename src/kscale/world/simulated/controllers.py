@@ -233,6 +233,14 @@ class OwnedPods:
         workload = self._workloads.get(key)
         return 0 if workload is None else workload.changes
 
+    def list_changes(self, keys: Iterable[Key]) -> list[int]:
+        """Return :meth:`changes` of each workload."""
+        return [0 if workload is None else workload.changes for workload in map(self._workloads.get, keys)]
+
+    def list_ready(self, keys: Iterable[Key]) -> list[int]:
+        """Return :meth:`count_ready` of each workload."""
+        return [0 if workload is None else workload.ready for workload in map(self._workloads.get, keys)]
+
     def count_ready(self, key: Key) -> int:
         """Return how many pods of a workload are ready and not being deleted."""
         workload = self._workloads.get(key)

@@ -380,7 +380,7 @@ class Load:
         columns = self._columns
         if columns is None or columns.usage != self.usage or [*columns.usage] != [*self.usage]:
             columns = self._columns = _UsageColumns(self.usage)
-        result = columns.read(begin, end, [*map(self.pods.count_ready, self.usage)])
+        result = columns.read(begin, end, self.pods.list_ready(self.usage))
         for key in self.queues:
             result[key] = {name: self.get_usage(key, name, begin, end) or 0 for name in self.names(key)}
         self._until = begin, columns.until

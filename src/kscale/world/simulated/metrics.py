@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -85,8 +85,8 @@ class _Rows:
     """Usage columns of these pods by resources, without times and amounts."""
 
 
-def _list_reported_resources(used: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the resources of a workload's usage (``used``, by resource or metric) that metrics-server reports."""
+def _list_reported_resources(used: Collection[str]) -> tuple[str, ...]:
+    """Return the resources among the used resources and metrics of a workload that metrics-server reports."""
     return tuple([name for name in _RESOURCES if name in used])
 
 
@@ -100,16 +100,19 @@ class _CachedRows(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """Groups of running pods with their resources, and the workload of each group, at a scrape and change count.
+    """Groups of running pods with their resources, by workload, at a scrape and change count.
 
-    ``complete``: the groups are the same for later scrapes while ``pods``, the change count, is the same.
+    ``names``: names of all used resources and metrics by workload. ``changes``: change counts of the workloads' pods.
+    ``is_complete``: by workload, whether its groups are the same for later scrapes while its pods are unchanged.
+    ``parts``: the groups of each workload.
     """
 
     scrape: _Scrape
     pods: int
-    complete: bool
-    parts: list[tuple[_Rows, Sequence[str]]]
-    workloads: list[Key]
+    names: dict[Key, tuple[str, ...]]
+    changes: list[int]
+    is_complete: list[bool]
+    parts: list[list[tuple[_Rows, Sequence[str]]]]
 
 
 class _Joined(NamedTuple):
@@ -134,17 +137,17 @@ class _Joined(NamedTuple):
     @classmethod
     def of(cls, parts: Sequence[tuple[_Rows, Sequence[str]]], usage: PodUsage) -> _Joined:
         """Build the cached result of a query. ``usage``: the concatenated usage of all parts."""
-        begins = np.append(0, usage.ends)[:-1]
-        serves = np.repeat([rows.serves for rows, _ in parts], [len(rows.keys) for rows, _ in parts])
-        served = [len(rows.keys) if rows.serves else 0 for rows, _ in parts]
-        first = begins[serves.astype(bool)]
-        every_row = len(first) == len(usage.container)
-        return cls(parts, usage, usage, ZERO_TIME, None if every_row else first, np.array(served, np.int64))
+        serves, sizes = [rows.serves for rows, _ in parts], np.array([len(rows.keys) for rows, _ in parts], np.int64)
+        first = None  # all rows
+        if not all(serves) or len(usage.container) != len(usage):
+            first = np.append(0, usage.ends)[:-1][np.repeat(serves, sizes)]
+        return cls(parts, usage, usage, ZERO_TIME, first, np.where(serves, sizes, 0))
 
     def is_of(self, parts: Sequence[tuple[_Rows, Sequence[str]]]) -> bool:
         """Check whether the result consists of exactly these parts: pods with the same resources."""
         return len(parts) == len(self.parts) and all(
-            mine[0] is theirs[0] and mine[1] == theirs[1] for mine, theirs in zip(self.parts, parts, strict=True)
+            mine is theirs or (mine[0] is theirs[0] and mine[1] == theirs[1])
+            for mine, theirs in zip(self.parts, parts, strict=True)
         )
 
     def later(self, time: Moment, used: Mapping[Key, Mapping[str, int]]) -> PodUsage:
@@ -272,16 +275,18 @@ class SimulatedMetrics:
             if before is now or all(before[key].keys() == now[key].keys() for key in known.workloads):
                 return self._store(asked, known, last)
         listed = self._list_parts(last)
-        parts, workloads = listed.parts, listed.workloads
-        if asked.namespace or asked.selector:
-            selector = parse_selector(asked.selector) if asked.selector else None
+        namespace, selector = asked.namespace, parse_selector(asked.selector) if asked.selector else None
+        chosen = [
+            (key, of_key)
+            for key, of_key in zip(listed.names, listed.parts, strict=True)
+            if of_key and (not namespace or key[1] == namespace)
+        ]
+        if selector is not None:
             chosen = [
-                i
-                for i, (key, (rows, _)) in enumerate(zip(workloads, parts, strict=True))
-                if (not asked.namespace or key[1] == asked.namespace)
-                and (selector is None or selector.matches(rows.labels or {}))
+                (key, [part for part in of_key if selector.matches(part[0].labels or {})]) for key, of_key in chosen
             ]
-            parts, workloads = [parts[i] for i in chosen], [workloads[i] for i in chosen]
+        parts = [part for _, of_key in chosen for part in of_key]
+        workloads = [key for key, of_key in chosen for _ in of_key]
         if not parts:
             return PodUsage.of([])
         cached = previous = self._joined.pop(asked, None)
@@ -290,31 +295,34 @@ class SimulatedMetrics:
         if cached is None:
             usages = [self._part(key[1], *part) for key, part in zip(workloads, parts, strict=True)]
             cached = _Joined.of(parts, PodUsage.concatenate(usages, None if previous is None else previous.joined))
-        pods = self._load.pods.count if listed.complete else None
+        pods = self._load.pods.count if all(listed.is_complete) else None
         return self._store(asked, cached._replace(workloads=workloads, pods=pods), last)
 
     def _list_parts(self, last: _Scrape) -> _Parts:
-        """Return the running pods of all workloads with reported usage, cached while pods and scrape stay."""
+        """Return the running pods of all workloads with reported usage; unchanged ones are those of the last call."""
         count, listed = self._load.pods.count, self._parts
         if listed is not None and listed.scrape is last and listed.pods == count:
             return listed
-        parts: list[tuple[_Rows, Sequence[str]]] = []
-        workloads: list[Key] = []
-        changes, complete = self._load.pods.changes, True
-        for key, used in last.used.items():
-            names = _list_reported_resources(used)
-            if not names:
-                complete = False
-                continue
-            of_key = self._rows.get(key)
-            if of_key is None or not of_key.complete or of_key.changes != changes(key):
-                of_key = self._rows_of(key, last.at)
-            complete = complete and of_key.complete
-            for rows in of_key.rows:
-                if rows.containers:
-                    parts.append((rows, names))
-                    workloads.append(key)
-        self._parts = _Parts(last, count, complete, parts, workloads)
+        names = dict(zip(last.used, map(tuple, last.used.values()), strict=True))
+        changes = self._load.pods.list_changes(names)
+        if listed is None or listed.names != names or [*listed.names] != [*names]:
+            is_complete, which = [False] * len(names), [*range(len(names))]
+            parts: list[list[tuple[_Rows, Sequence[str]]]] = [[] for _ in names]
+        else:
+            is_complete, parts, before = listed.is_complete.copy(), listed.parts.copy(), listed.changes
+            which = [
+                i
+                for i, (now, then, same) in enumerate(zip(changes, before, is_complete, strict=True))
+                if not same or now != then
+            ]
+        keys = [*names]
+        for i in which:
+            reported = _list_reported_resources(names[keys[i]])
+            if reported:
+                of_key = self._rows_of(keys[i], last.at)
+                is_complete[i] = of_key.complete
+                parts[i] = [(rows, reported) for rows in of_key.rows if rows.containers]
+        self._parts = _Parts(last, count, names, changes, is_complete, parts)
         return self._parts
 
     def _store(self, asked: GetMetric, joined: _Joined, last: _Scrape) -> PodUsage:
