@@ -594,8 +594,9 @@ def repeat_decisions(
     Returns the new decisions, or None if they or their reasons differ from the ``last`` ones.
     """
     results = last.metrics
-    initialized = inputs.pods.start + options.cpu_initialization_ns  # else time changes no result of the calculator
-    some = len(initialized) > 0 and initialized.max() > since
+    start, initialization = inputs.pods.start, options.cpu_initialization_ns
+    some = len(start) > 0 and int(start.max()) + initialization > since  # else time changes no result of the calculator
+    initialized = start + initialization if some else start
     if options.legacy or (some and bool(((initialized > since) & (initialized <= now)).any())):
         rows = inputs.rows, inputs.pods, inputs.samples, inputs.requests, inputs.values
         results = calculate_rows(*rows, options=options, now=now)

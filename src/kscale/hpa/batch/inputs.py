@@ -96,9 +96,10 @@ class BatchObjects:
         unchanged = UnchangedRows.compare(inputs, before.passed)
         fresh = [_coerce_hpa(inputs[row]) for row in unchanged.fresh.tolist()]
         structs = unchanged.list(before.hpas, fresh)
-        keys = before.keys
-        named = list(map("/".join, map(_get_namespace_and_name, fresh)))
-        if not unchanged.in_place or named != [keys[row] for row in unchanged.fresh.tolist()]:
+        keys, old = before.keys, before.hpas
+        if not unchanged.in_place or not all(
+            _has_same_key(hpa, old[row]) for hpa, row in zip(fresh, unchanged.fresh.tolist(), strict=True)
+        ):
             new_keys = get_hpa_keys(structs)
             keys = keys if new_keys == keys else new_keys
         return cls(inputs, structs, keys, scales, pods, metrics, selectors, mapper, unchanged)
@@ -173,7 +174,7 @@ def get_hpa_keys(hpas: Sequence[HorizontalPodAutoscaler], before: BatchObjects |
     """
     if before is not None and len(before.passed) == len(hpas):
         others = _names.other_objects([*hpas], before.passed).tolist()
-        if all(before.keys[row] == "/".join(_get_namespace_and_name(hpas[row])) for row in others):
+        if all(_has_same_key(hpas[row], before.hpas[row]) for row in others):
             return before.keys
     keys = list(map("/".join, map(_get_namespace_and_name, hpas)))
     if len(set(keys)) != len(keys):
@@ -188,6 +189,12 @@ def _coerce_hpa(value: Any) -> HorizontalPodAutoscaler:
 
 
 _get_namespace_and_name = attrgetter("metadata.namespace", "metadata.name")
+
+
+def _has_same_key(one: HorizontalPodAutoscaler, other: HorizontalPodAutoscaler) -> bool:
+    """Check whether two HPAs have the same namespace and name."""
+    mine, theirs = one.metadata, other.metadata
+    return mine.name == theirs.name and mine.namespace == theirs.namespace
 
 
 @dataclass(frozen=True, slots=True)
