@@ -590,7 +590,8 @@ class HorizontalAutoscaler:
             self._apart.note_late(batch.late, progress.now)
             self._apart.note_slow(batch.slow)
             if self._repeats and len(due) == len(by_key) and by_key.keys() <= view.scales.keys() and not view.gone:
-                self._last = _Round(by_key, view.scales, batch, batch.at - now, view.keys or [*by_key])
+                keys = view.keys if len(view.keys) == len(by_key) else [*by_key]
+                self._last = _Round(by_key, view.scales, batch, batch.at - now, keys)
             for key, problem in batch.problems.items():
                 _log.error(CANNOT_BE_RECONCILED, key, problem)
         if view.hpas or view.gone:
