@@ -457,8 +457,8 @@ class HorizontalController:
         if (
             isinstance(old, HorizontalPodAutoscaler)
             and isinstance(new, HorizontalPodAutoscaler)
-            and self.options.gates["HPAGeneration"]
             and old.metadata.generation != new.metadata.generation
+            and self.options.gates["HPAGeneration"]
         ):
             self.added(new, now=time)
         else:
@@ -587,4 +587,5 @@ def _names(hpa: HpaOrTombstone) -> tuple[str, str]:
 
 def _key(hpa: HpaOrTombstone) -> str:
     """Return the key, ``namespace/name``."""
-    return "/".join(_names(hpa))
+    metadata = hpa if isinstance(hpa, Tombstone) else hpa.metadata
+    return f"{metadata.namespace}/{metadata.name}"

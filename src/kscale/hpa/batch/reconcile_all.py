@@ -61,7 +61,7 @@ from kscale.hpa.batch.precomputed import (
 )
 from kscale.hpa.batch.requests import is_late_response, request_metrics_steps, request_scales_steps
 from kscale.hpa.controller.behavior import NormalizedReplicas, StateColumns
-from kscale.hpa.controller.metric_proposals import build_metric_statuses
+from kscale.hpa.controller.metric_proposals import build_metric_status
 from kscale.hpa.controller.reconcile import (
     PrecomputedDecision,
     ReconcileMachine,
@@ -212,6 +212,7 @@ class _BatchReconcile:
     until: Moment | None = None
     slow: list[str] = field(default_factory=list)
     concluded: dict[int, CachedDecision] = field(default_factory=dict)
+    changed_usage: set[int] = field(default_factory=set)
     ends: dict[str, Moment] = field(default_factory=dict)
     deleted: frozenset[int] = frozenset()
     unanswered: frozenset[int] = frozenset()
@@ -366,32 +367,45 @@ class _BatchReconcile:
     def _find_repeated_rows(self) -> list[CachedDecision | None]:
         """Return for each row the cached decision of the last batch if its result is the same now, else None.
 
-        Decisions of which only metric values changed are put into ``concluded``.
+        Decisions of which only metric values changed are put into ``concluded``, and their rows into ``changed_usage``
+        if a usage changed.
         """
         before = self.before
         repeated: list[CachedDecision | None] = [None] * len(self.hpas)
         if before is None or not before.rows or self.keys != before.prepared.objects.keys:
             return repeated
-        equal_decisions, equal_values = self._compare_decisions(before)
-        for row, is_equal in zip(np.flatnonzero(equal_decisions).tolist(), equal_values.tolist(), strict=True):
+        rows, changed_values, changed_usage = self._compare_decisions(before)
+        proposals = self.decisions.sizes["proposal"].values[rows].tolist()
+        for row, proposal, has_changed, has_other_usage in zip(
+            rows.tolist(), proposals, changed_values.tolist(), changed_usage.tolist(), strict=True
+        ):
             cached = before.rows[row]
             if cached is not None and cached.is_stated_by(self.hpas[row]):
-                if is_equal:
+                if not has_changed:
                     repeated[row] = cached.with_new_metrics(self.hpas[row])
-                else:
-                    self.concluded[row] = cached
+                    continue
+                if proposal != cached.proposal:
+                    cached = msgspec.structs.replace(cached, proposal=proposal)
+                self.concluded[row] = cached
+                if has_other_usage:
+                    self.changed_usage.add(row)
         return repeated
 
-    def _compare_decisions(self, before: BatchResult) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def _compare_decisions(self, before: BatchResult) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
         """Compare the decisions with those of the last batch (``before``), which is of the same HPAs.
+
+        Two decisions from one scale are equal if they differ in metric values and sizes of proposals only: they keep
+        the replicas, and have the same stabilization, limits and decisive metric, whose name conditions state. Each
+        proposal is above, at or below the current replicas as before: observations and the reason follow from that.
 
         Returns
         -------
-        equal_decisions : bool[n]
-            Whether the decision of an HPA follows from the columns, keeps its replicas, and is the same as before from
-            the same scale: it may differ in metric values only.
-        equal_values : bool[k]
-            Of each HPA whose decision is equal, whether its metric values are equal, too.
+        rows : int64[k]
+            HPAs whose decision is equal, ascending.
+        changed_values : bool[k]
+            Whether any value or size of a proposal has changed.
+        changed_usage : bool[k]
+            Whether the usage of a metric has changed.
         """
         targets, last = self.inputs.targets, before.inputs.targets
         equal = np.array(self.plain, np.bool_) & ~np.array(self.rescales, np.bool_)
@@ -400,24 +414,28 @@ class _BatchReconcile:
         resources, old_resources = (each.hpas.references.resources for each in (self.prepared, before.prepared))
         if resources is not old_resources:
             equal &= [mine == theirs for mine, theirs in zip(resources, old_resources, strict=True)]
-        for mine, theirs in zip(
-            self.decisions.list_normalized_columns(), before.decisions.list_normalized_columns(), strict=True
-        ):
+        columns, old_columns = self.decisions.list_normalized_columns(), before.decisions.list_normalized_columns()
+        for mine, theirs in zip(columns, old_columns, strict=True):
             equal &= mine == theirs
+        equal &= self.decisions.best == before.decisions.best
         begin, end = targets.metrics_begin, targets.metrics_end
         equal &= (end > begin) & (end - begin == last.metrics_end - last.metrics_begin)
         rows = np.flatnonzero(equal)
+        if not len(rows):
+            return rows, equal[rows], equal[rows]
         at = concatenate_ranges(begin[rows], end[rows])
         old_at = concatenate_ranges(last.metrics_begin[rows], last.metrics_end[rows])
         now, then = self.decisions.metrics, before.decisions.metrics
         counts = end[rows] - begin[rows]
-        begins = np.cumsum(counts) - counts
-        equal_replicas = now.replicas[at] == then.replicas[old_at]
-        others = (now.utilization[at] == then.utilization[old_at]) & (now.usage[at] == then.usage[old_at])
-        if not len(rows):
-            return equal, others
-        equal[rows] = is_kept = np.logical_and.reduceat(equal_replicas, begins)
-        return equal, np.logical_and.reduceat(others, begins)[is_kept]
+        begins, current = np.cumsum(counts) - counts, np.repeat(targets.current[rows], counts)
+        sizes, old_sizes = now.replicas[at], then.replicas[old_at]
+        changed_usage = now.usage[at] != then.usage[old_at]
+        changed = (now.utilization[at] != then.utilization[old_at]) | (sizes != old_sizes) | changed_usage
+        turned = np.sign(sizes - current) != np.sign(old_sizes - current)
+        turned, changed, changed_usage = (
+            np.logical_or.reduceat(each, begins) for each in (turned, changed, changed_usage)
+        )
+        return rows[~turned], changed[~turned], changed_usage[~turned]
 
     def _get_target(self, row: int, scale: Scale) -> TargetScale:
         """Return the scale of the HPA at ``row`` together with its resource."""
@@ -428,14 +446,15 @@ class _BatchReconcile:
 
         None for any other HPA, and if the values may be the same, too.
         """
-        cached, hpa = self.concluded.get(row), self.hpas[row]
-        if cached is None or not self.options.gates["StaleControllerConsistencyHPA"]:
+        if row not in self.changed_usage or not self.options.gates["StaleControllerConsistencyHPA"]:
             return None
-        replicas = self.get_replicas(row)
-        if all(new[2] == old[2] for new, old in zip(replicas, cached.replicas, strict=True)):
-            return None  # the status may be the same
-        metrics = build_metric_statuses(hpa, replicas, self.options)
-        return _MetricsUpdate(self, row, cached, msgspec.structs.replace(hpa.status, current_metrics=metrics))
+        hpa, metrics = self.hpas[row], self.prepared.hpas.specs.metric_lists[self._metric_lists[row]]
+        statuses = [
+            build_metric_status(metric.source, *values)
+            for metric, values in zip(metrics, self.get_replicas(row), strict=True)
+        ]
+        status = msgspec.structs.replace(hpa.status, current_metrics=statuses)
+        return _MetricsUpdate(self, row, self.concluded[row], status)
 
     def _start_run(self, row: int) -> ReconcileRun:
         """Start the step machine of one HPA and run it until it needs an action.
@@ -484,6 +503,12 @@ class _BatchReconcile:
         decisions, targets = self.decisions, self.inputs.targets
         plain = decisions.decided_by_metrics() & (targets.scale_error == 0) & (not self.options.legacy)
         self.plain, self.rescales = plain.tolist(), (decisions.rescaled != 0).tolist()
+
+    @cached_property
+    def _metric_lists(self) -> list[int]:
+        """Return the number of each HPA's list of metrics in the columns of specs."""
+        numbers: list[int] = self.prepared.hpas.specs.metrics.tolist()
+        return numbers
 
     @cached_property
     def _calculated(self) -> tuple[list[int], list[int], list[tuple[int, int, int]]]:
