@@ -274,8 +274,8 @@ class PodUsage:
     """
 
     __slots__ = (
-        "_amount", "_names", "_present", "_table", "container", "containers", "ends", "keys", "label_sets", "labels",
-        "namespace", "namespaces", "parts", "resources", "seams", "time", "whole_units", "window",
+        "_amount", "_is_simple", "_names", "_present", "_table", "container", "containers", "ends", "keys",
+        "label_sets", "labels", "namespace", "namespaces", "parts", "resources", "seams", "time", "whole_units", "window",
     )  # fmt: skip
 
     def __init__(
@@ -303,6 +303,7 @@ class PodUsage:
         self._amount, self._present, self.whole_units = amount, present, whole or WholeUnits()
         self._table: _names.NameTable | None = None
         self._names: Sequence[tuple[str, str, str]] | None = None
+        self._is_simple: dict[str, bool] = {}  # lists with the same containers share it
         self.parts: Sequence[PodUsage] = ()
         self.seams: Seams | None = None
 
@@ -566,10 +567,25 @@ class PodUsage:
             present, value, time, window = np.zeros(len(rows), np.uint8), *np.zeros((3, len(rows)), np.int64)
             return present, value, time, window
         number = self.resources.index(resource)
+        if not container and len(rows) and rows.min() >= 0 and self._has_single_amounts(number):
+            present = np.ones(len(rows), np.uint8)
+            return present, self._amount[number][rows], self.time[rows], self.window[rows]
         named = self.containers.index(container) if container else -1
         return _projection.sample_pod_metrics(
             self.ends, self.time, self.window, self.container, self._amount[number], self._present[number], named, rows
         )
+
+    def _has_single_amounts(self, number: int) -> bool:
+        """Return whether each pod has one container, with an amount of the resource ``number``."""
+        resource, pods = self.resources[number], len(self.ends)
+        is_simple = self._is_simple.get(resource)
+        if is_simple is None:
+            is_simple = self._is_simple[resource] = bool(
+                len(self.container) == pods
+                and np.array_equal(self.ends, np.arange(1, pods + 1))
+                and self._present[number].all()
+            )
+        return is_simple
 
     def columns(self) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np.uint8]]]:
         """Yield (resource, milli-units, whether the amount is present) for all containers."""
@@ -626,6 +642,7 @@ class PodUsage:
             self.window, self.ends, self.container, self.containers, self.resources, list(amount), self._present,
         )  # fmt: skip
         out._table, out._names, out.parts, out.seams = self._table, self._names, self.parts, self.seams
+        out._is_simple = self._is_simple
         return out
 
     def with_changes(self, changes: PodUsage) -> PodUsage:

@@ -418,7 +418,7 @@ class IndexedPods:
     @property
     def keys(self) -> Sequence[str]:
         """Return ``namespace/name`` of all rows of the table."""
-        return self._all.table.keys
+        return self._index.table.keys
 
     @property
     def rows(self) -> NDArray[np.int64]:
@@ -427,7 +427,7 @@ class IndexedPods:
 
     def select(self, selections: Selections, before: SelectedPods | None = None) -> SelectedPods:
         """Return the pods of each selection; the result ``before`` is reused as far as the pods are unchanged."""
-        table = self._all.table
+        table = self._index.table
         population, last = table.population, None if before is None else before.key
         if (
             before is None
@@ -461,14 +461,14 @@ class IndexedPods:
             table.memo,
             (replace(before, earlier=None), changed),
         )
-        new = _build_pod_columns(self._all.select(out.rows_of(changed)))
+        new = _build_pod_columns(PodSelection(self._index.table, out.rows_of(changed)))
         return replace(out, columns=PodColumns(*out.splice(before, changed, before.columns.arrays, new.arrays)))
 
     def requests(
         self, rows: NDArray[np.int64], container: str, resource: str, options: HPAOptions
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return each pod's request in milli-units, and a mask; see :meth:`BatchPods.requests`."""
-        pods = self._all.select(rows)
+        pods = PodSelection(self._index.table, rows)
         return pods.memo(_ShapeRequests).get(pods, container, resource, options)
 
     def have_labels(
@@ -477,7 +477,7 @@ class IndexedPods:
         """Check whether each pod has exactly the labels ``sets[numbers[i]]`` (True for a negative number)."""
         if not sets:
             return np.ones(len(rows), np.bool_)
-        pods = self._all.select(rows)
+        pods = PodSelection(self._index.table, rows)
         both = pods.label_numbers.astype(np.int64) * (len(sets) + 1) + numbers + 1
         # Pods of one owner are mostly consecutive, so far fewer entries are sorted.
         begins = np.flatnonzero(np.append(True, both[1:] != both[:-1])[: len(both)])
@@ -503,7 +503,7 @@ class IndexedPods:
 
     def pod(self, row: int) -> Pod:
         """Return the pod of a row as a struct."""
-        return self._all.select(np.array([row], np.int64)).pod(0)
+        return PodSelection(self._index.table, np.array([row], np.int64)).pod(0)
 
 
 def _build_pod_columns(pods: PodSelection) -> PodColumns:

@@ -30,7 +30,7 @@ from kscale.objects.quantity import Quantity
 from kscale.objects.selectors import parse_selector
 from kscale.objects.times import format_duration
 from kscale.world.protocols import MetricsAnswer
-from kscale.world.simulated.controllers import HAPPENINGS, Key
+from kscale.world.simulated.controllers import HAPPENINGS, Key, WorkloadCounts
 from kscale.world.simulated.load import Load, Signal, serving_since
 
 __all__ = ["ExternalMetric", "Pipeline", "SimulatedMetrics"]
@@ -65,11 +65,16 @@ class ExternalMetric(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Scrape(msgspec.Struct, frozen=True):
-    """Values of one scrape. ``changes`` equals that of the previous scrape if only the time differs."""
+    """Values of one scrape. ``changes`` equals that of the previous scrape if only the time differs.
+
+    ``names``: of the used resources and metrics by workload; the same object as in the previous scrape if it is equal,
+    in the same order.
+    """
 
     at: Moment
     changes: int
     used: dict[Key, dict[str, int]]
+    names: dict[Key, tuple[str, ...]]
     external: dict[tuple[str, str], list[int]]
 
 
@@ -102,14 +107,14 @@ class _CachedRows(NamedTuple):
 class _Parts(NamedTuple):
     """Groups of running pods with their resources, by workload, at a scrape and change count.
 
-    ``names``: names of all used resources and metrics by workload. ``changes``: change counts of the workloads' pods.
-    ``is_complete``: by workload, whether its groups are the same for later scrapes while its pods are unchanged.
+    ``workloads``: the workloads of the scrape. ``changes``: change counts of their pods. ``is_complete``: by workload,
+    whether its groups are the same for later scrapes while its pods are unchanged.
     ``parts``: the groups of each workload.
     """
 
     scrape: _Scrape
     pods: int
-    names: dict[Key, tuple[str, ...]]
+    workloads: WorkloadCounts
     changes: list[int]
     is_complete: list[bool]
     parts: list[list[tuple[_Rows, Sequence[str]]]]
@@ -119,7 +124,7 @@ class _Joined(NamedTuple):
     """Cached result of a query by columns.
 
     ``parts``: groups of pods with their resources, and ``workloads``: the workload of each. ``pods``: the change count
-    of pods at which the parts are the same; None if they depend on the time. ``used``: usage of the scrape.
+    of pods at which the parts are the same; None if they depend on the time. ``used``, ``names``: of the scrape.
     ``usage``: usage of all parts ``at`` the time of a scrape, and ``joined``: the same without times and amounts.
     ``first``: rows of the first containers of serving pods (None: all rows). ``served``: their number by part.
     """
@@ -133,6 +138,7 @@ class _Joined(NamedTuple):
     workloads: Sequence[Key] = ()
     pods: int | None = None
     used: Mapping[Key, Mapping[str, int]] = {}
+    names: Mapping[Key, Sequence[str]] | None = None
 
     @classmethod
     def of(cls, parts: Sequence[tuple[_Rows, Sequence[str]]], usage: PodUsage) -> _Joined:
@@ -191,13 +197,16 @@ class SimulatedMetrics:
         now, pods = self._time.now, self._load.pods.count
         last = self._scrapes[-1] if self._scrapes else None
         if last is not None and pods == self._pods_then and now < self._steady_until + self._ends_before:
-            scrape = _Scrape(now, last.changes, last.used, last.external)
+            scrape = _Scrape(now, last.changes, last.used, last.names, last.external)
         else:
             used, external = self._load.used_by_all(now - self.pipeline.window, now), self._external(now)
             same = last is not None and pods == self._pods_then and used == last.used and external == last.external
             if last is not None and same:
                 used = last.used  # so that amounts computed from it are recognized
-            scrape = _Scrape(now, 0 if last is None else last.changes + (not same), used, external)
+            names = dict(zip(used, map(tuple, used.values()), strict=True))
+            if last is not None and last.names == names and [*last.names] == [*names]:
+                names = last.names
+            scrape = _Scrape(now, 0 if last is None else last.changes + (not same), used, names, external)
             self._steady_until = self._find_steady_end(now - self.pipeline.window)
         self._pods_then = pods
         self._scrapes.append(scrape)
@@ -270,15 +279,13 @@ class SimulatedMetrics:
     def _columns(self, asked: GetMetric, last: _Scrape) -> PodUsage:
         """Return the usage of all matching pods in columns, computed by workload instead of by pod."""
         known = self._joined.get(asked)
-        if known is not None and known.pods == self._load.pods.count and known.used.keys() == last.used.keys():
-            before, now = known.used, last.used
-            if before is now or all(before[key].keys() == now[key].keys() for key in known.workloads):
-                return self._store(asked, known, last)
+        if known is not None and known.pods == self._load.pods.count and known.names is last.names:
+            return self._store(asked, known, last)
         listed = self._list_parts(last)
         namespace, selector = asked.namespace, parse_selector(asked.selector) if asked.selector else None
         chosen = [
             (key, of_key)
-            for key, of_key in zip(listed.names, listed.parts, strict=True)
+            for key, of_key in zip(listed.workloads.keys, listed.parts, strict=True)
             if of_key and (not namespace or key[1] == namespace)
         ]
         if selector is not None:
@@ -303,26 +310,27 @@ class SimulatedMetrics:
         count, listed = self._load.pods.count, self._parts
         if listed is not None and listed.scrape is last and listed.pods == count:
             return listed
-        names = dict(zip(last.used, map(tuple, last.used.values()), strict=True))
-        changes = self._load.pods.list_changes(names)
-        if listed is None or listed.names != names or [*listed.names] != [*names]:
-            is_complete, which = [False] * len(names), [*range(len(names))]
+        names = last.names
+        if listed is None or listed.scrape.names is not names:
+            workloads = self._load.pods.find_workloads(names)
+            changes, is_complete, which = workloads.list_changes(), [False] * len(names), [*range(len(names))]
             parts: list[list[tuple[_Rows, Sequence[str]]]] = [[] for _ in names]
         else:
-            is_complete, parts, before = listed.is_complete.copy(), listed.parts.copy(), listed.changes
+            workloads, is_complete, parts = listed.workloads, listed.is_complete.copy(), listed.parts.copy()
+            changes, before = workloads.list_changes(), listed.changes
             which = [
                 i
                 for i, (now, then, same) in enumerate(zip(changes, before, is_complete, strict=True))
                 if not same or now != then
             ]
-        keys = [*names]
         for i in which:
-            reported = _list_reported_resources(names[keys[i]])
+            key = workloads.keys[i]
+            reported = _list_reported_resources(names[key])
             if reported:
-                of_key = self._rows_of(keys[i], last.at)
+                of_key = self._rows_of(key, last.at)
                 is_complete[i] = of_key.complete
                 parts[i] = [(rows, reported) for rows in of_key.rows if rows.containers]
-        self._parts = _Parts(last, count, names, changes, is_complete, parts)
+        self._parts = _Parts(last, count, workloads, changes, is_complete, parts)
         return self._parts
 
     def _store(self, asked: GetMetric, joined: _Joined, last: _Scrape) -> PodUsage:
@@ -334,7 +342,7 @@ class SimulatedMetrics:
         usage = next(same, None) or joined.later(last.at // SECOND * SECOND, last.used)
         self._joined.pop(asked, None)
         # Keep the queries ordered by last use.
-        self._joined[asked] = joined._replace(usage=usage, at=last.at, used=last.used)
+        self._joined[asked] = joined._replace(usage=usage, at=last.at, used=last.used, names=last.names)
         if len(self._joined) > _QUESTIONS:
             del self._joined[next(iter(self._joined))]
         return usage
