@@ -275,7 +275,8 @@ class PodUsage:
 
     __slots__ = (
         "_amount", "_is_simple", "_names", "_present", "_table", "container", "containers", "ends", "keys",
-        "label_sets", "labels", "namespace", "namespaces", "parts", "resources", "seams", "time", "whole_units", "window",
+        "label_sets", "labels", "namespace", "namespaces", "parts", "resources", "seams", "time", "whole_units",
+        "window",
     )  # fmt: skip
 
     def __init__(
