@@ -221,6 +221,11 @@ class OtherControllers:
         """Return the number of HPAs that belong to other controllers."""
         return len(self._left)
 
+    @property
+    def is_idle(self) -> bool:
+        """Return whether no other controller was ever seen to manage an HPA that still exists."""
+        return not self._known
+
     def clock_set(self, by: int) -> None:
         """Apply a change of the clock by ``by`` nanoseconds, so that ages are unchanged."""
         self._known = {
@@ -286,11 +291,13 @@ HORIZONTAL_METRICS: Final = (*METRICS.values(), *QUEUE_METRICS, _LEFT_ALONE)
 class HorizontalView:
     """Inputs of a round: the HPAs that are due.
 
-    ``deleted``: keys of deleted HPAs; ``scales``: scales of the watched targets by key of the HPA; ``pods``: None if no
+    ``keys``: of the HPAs, if they are those of the last round and it is cached, else empty. ``deleted``: keys of deleted
+    HPAs; ``scales``: scales of the watched targets by key of the HPA; ``pods``: None if no
     HPA is due; ``version``: the newest observed resource version of HPAs.
     """
 
     hpas: Sequence[HorizontalPodAutoscaler] = ()
+    keys: Sequence[str] = ()
     deleted: Sequence[str] = ()
     scales: dict[str, Scale] = field(default_factory=dict)
     pods: PodIndex | None = None
@@ -299,11 +306,16 @@ class HorizontalView:
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """The last round: its HPAs, its result, and how long requests took before the decision."""
+    """The last round: its HPAs and their targets' scales, its result, and how long requests took before the decision.
+
+    ``keys``: of the HPAs, in their order.
+    """
 
     hpas: dict[str, HorizontalPodAutoscaler]
+    scales: dict[str, Scale]
     batch: BatchResult
     asking: int
+    keys: Sequence[str]
 
 
 class HorizontalAutoscaler:
@@ -350,6 +362,7 @@ class HorizontalAutoscaler:
         self._last: _Round | None = None
         self._before: BatchResult | None = None
         self._changed: dict[str, HorizontalPodAutoscaler | None] = {}
+        self._changed_targets: set[tuple[str, str, str]] = set()  # kind, namespace and name
         self._seen_version = ""
         self._notices = 0  # changes of HPAs and targets
         self._observed: tuple[int, Snapshot | None] = 0, None  # notices, and pods, when the round began
@@ -365,6 +378,8 @@ class HorizontalAutoscaler:
             self._changes.append((change, now))
             if self._repeats:
                 self._note_change(change)
+        elif self._repeats and (target := change.new or change.old) is not None:
+            self._changed_targets.add((change.watch.kind, target.metadata.namespace, target.metadata.name))
 
     def clock_set(self, by: int) -> None:
         """Apply a change of the clock by ``by`` nanoseconds, so that remaining waits are unchanged."""
@@ -388,29 +403,55 @@ class HorizontalAutoscaler:
         """Return the HPAs that are due and take them from the queue, with the watched objects that they need."""
         now = moment(now)
         self._take_in()
-        self._before, self._last, self._changed = None if self._last is None else self._last.batch, None, {}
+        last, keys = self._last, self.controller.take_all(now)
         hpas: list[HorizontalPodAutoscaler] = []
         deleted: list[str] = []
         scales: dict[str, Scale] = {}
-        for key in self.controller.take_all(now):
-            namespace, _, name = key.partition("/")
-            hpa = stores.get(_KIND, namespace, name)
-            if not isinstance(hpa, HorizontalPodAutoscaler):
-                deleted.append(key)
-                continue
-            hpas.append(hpa)
-            scale = self._scale(stores, key, hpa)
-            if scale is not None:
-                scales[key] = scale
+        is_repeated = last is not None and keys == last.keys and None not in self._changed.values()
+        if last is not None and is_repeated:
+            hpas, scales = self._find_current(stores, last)
+        else:
+            for key in keys:
+                namespace, _, name = key.partition("/")
+                hpa = stores.get(_KIND, namespace, name)
+                if not isinstance(hpa, HorizontalPodAutoscaler):
+                    deleted.append(key)
+                    continue
+                hpas.append(hpa)
+                scale = self._scale(stores, key, hpa)
+                if scale is not None:
+                    scales[key] = scale
+        self._before, self._last, self._changed = None if last is None else last.batch, None, {}
+        self._changed_targets = set()
         snapshot = stores.snapshot() if hpas else None
         self._observed = self._notices, snapshot
         return HorizontalView(
             hpas=hpas,
+            keys=last.keys if last is not None and is_repeated else (),
             deleted=deleted,
             scales=scales,
             pods=None if snapshot is None else snapshot.pod_index,
             version=stores.resource_version(_KIND),
         )
+
+    def _find_current(self, stores: Stores, last: _Round) -> tuple[list[HorizontalPodAutoscaler], dict[str, Scale]]:
+        """Return the HPAs of the ``last`` round as they are now, and the scales of their watched targets by key.
+
+        Only objects that changed since then are read. None of the HPAs was deleted.
+        """
+        changed, targets, scales = self._changed, self._changed_targets, dict(last.scales)
+        hpas = [changed.get(key) or hpa for key, hpa in last.hpas.items()]
+        for key, before, hpa in zip(last.keys, last.hpas.values(), hpas, strict=True):
+            reference = hpa.spec.scale_target_ref
+            if hpa.spec is not before.spec or (
+                targets and (reference.kind, hpa.metadata.namespace, reference.name) in targets
+            ):
+                scale = self._scale(stores, key, hpa)
+                if scale is None:
+                    scales.pop(key, None)
+                else:
+                    scales[key] = scale
+        return hpas, scales
 
     def _read_again(self, progress: Progress, hpas: Sequence[HorizontalPodAutoscaler]) -> Steps[CurrentObjects | None]:
         """Read the current objects of some HPAs from the stores; None if the stores are not settled."""
@@ -517,26 +558,9 @@ class HorizontalAutoscaler:
             # The server was restored from a backup: versions of earlier writes cannot be compared with its new ones.
             self._outdated_writes = set(controller.kept)
         self._seen_version = view.version or self._seen_version
-        by_key: dict[str, HorizontalPodAutoscaler] = {}
-        outdated, plain_state = self._outdated_writes, controller.kept.plain_state
-        for hpa in view.hpas:
-            metadata = hpa.metadata
-            key = object_key(metadata.namespace, metadata.name)
-            if self._take_over or not self._rivals.has(hpa, key, now):
-                hpa_state = plain_state(key)
-                if (
-                    hpa_state is None
-                    or hpa_state.written is None
-                    or hpa_state.written.resource_version == metadata.resource_version
-                    or key in outdated
-                    or not _is_behind(hpa, hpa_state, view.version)
-                ):
-                    if outdated:
-                        outdated.discard(key)
-                    by_key[key] = hpa
-                    continue
-                yield from reconcile(hpa, hpa_state, now=now, options=self.options, seen_version=view.version)
-            controller.requeue_skipped(key, now=now)
+        by_key = self._find_all_ready(view)
+        if by_key is None:
+            by_key = yield from self._find_ready_steps(view, now)
         due = [*by_key.values()]
         mapper = self._mapper
         if due:
@@ -566,7 +590,8 @@ class HorizontalAutoscaler:
             self._apart.note_late(batch.late, progress.now)
             self._apart.note_slow(batch.slow)
             if self._repeats and len(due) == len(by_key) and by_key.keys() <= view.scales.keys() and not view.deleted:
-                self._last = _Round(by_key, batch, batch.at - now)
+                keys = view.keys if len(view.keys) == len(by_key) else [*by_key]
+                self._last = _Round(by_key, view.scales, batch, batch.at - now, keys)
             for key, problem in batch.problems.items():
                 _log.error(CANNOT_BE_RECONCILED, key, problem)
         if view.hpas or view.deleted:
@@ -578,6 +603,50 @@ class HorizontalAutoscaler:
             )
         self._observed = 0, None
         self._take_in()  # release old versions of objects
+
+    def _find_all_ready(self, view: HorizontalView) -> dict[str, HorizontalPodAutoscaler] | None:
+        """Return the HPAs by key if this is clear for all of them: none must wait, and nobody else has written any.
+
+        None: each HPA must be checked (:meth:`_find_ready_steps`).
+        """
+        if not view.keys or self._outdated_writes or not self._rivals.is_idle:
+            return None
+        _, states = self.controller.kept.get_columns(view.keys)
+        for hpa, state in zip(view.hpas, states, strict=True):
+            metadata, written = hpa.metadata, state.written
+            if metadata.managed_fields or (
+                written is not None and written.resource_version != metadata.resource_version
+            ):
+                return None
+        return dict(zip(view.keys, view.hpas, strict=True))
+
+    def _find_ready_steps(self, view: HorizontalView, now: Moment) -> Steps[dict[str, HorizontalPodAutoscaler]]:
+        """Return the HPAs by key that can be reconciled now, and requeue the others.
+
+        HPAs wait that other controllers manage, or whose last write has not been observed yet.
+        """
+        controller = self.controller
+        by_key: dict[str, HorizontalPodAutoscaler] = {}
+        outdated, plain_state = self._outdated_writes, controller.kept.plain_state
+        for hpa in view.hpas:
+            metadata = hpa.metadata
+            key = object_key(metadata.namespace, metadata.name)
+            if self._take_over or not self._rivals.has(hpa, key, now):
+                hpa_state = plain_state(key)
+                if (
+                    hpa_state is None
+                    or hpa_state.written is None
+                    or hpa_state.written.resource_version == metadata.resource_version
+                    or key in outdated
+                    or not _is_behind(hpa, hpa_state, view.version)
+                ):
+                    if outdated:
+                        outdated.discard(key)
+                    by_key[key] = hpa
+                    continue
+                yield from reconcile(hpa, hpa_state, now=now, options=self.options, seen_version=view.version)
+            controller.requeue_skipped(key, now=now)
+        return by_key
 
     # -- skipped rounds ------------------------------------------------------------------------------------------------
 

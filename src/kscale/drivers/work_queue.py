@@ -161,6 +161,10 @@ class QueueMetrics:
 
 def _count_moments(moments: dict[str, Moment], keys: Sequence[str]) -> Iterable[tuple[Moment, int]]:
     """Remove the stored moments of keys, and return (moment, number of keys that had it) of each."""
+    if len(keys) == len(moments) and all(map(moments.__contains__, keys)):
+        counts = Counter(moments.values())
+        moments.clear()
+        return counts.items()
     return Counter([moments.pop(key) for key in keys if key in moments]).items()
 
 
@@ -306,12 +310,15 @@ class WorkQueue:
         while heap and heap[0][0] <= now:
             due, keys = self._pop()
             woken = [key for key in keys if waiting.get(key) == due]
-            for key in woken:
-                del waiting[key]
-            fresh = [key for key in woken if key not in self._unclean]
+            if len(woken) == len(waiting):
+                waiting.clear()
+            else:
+                for key in woken:
+                    del waiting[key]
+            fresh = [key for key in woken if key not in self._unclean] if self._unclean else woken
             self.metrics.added_all(fresh, due)
             self._unclean.update(fresh)
-            self._ready.extend([key for key in fresh if key not in self._working])
+            self._ready.extend([key for key in fresh if key not in self._working] if self._working else fresh)
 
     def waiting(self, now: datetime | Moment) -> set[str]:
         """Return the keys that may be taken at ``now`` if none is added."""
@@ -450,8 +457,8 @@ class HorizontalController:
         if (
             isinstance(old, HorizontalPodAutoscaler)
             and isinstance(new, HorizontalPodAutoscaler)
-            and self.options.gates["HPAGeneration"]
             and old.metadata.generation != new.metadata.generation
+            and self.options.gates["HPAGeneration"]
         ):
             self.added(new, now=time)
         else:
@@ -580,4 +587,5 @@ def _names(hpa: HpaOrTombstone) -> tuple[str, str]:
 
 def _key(hpa: HpaOrTombstone) -> str:
     """Return the key, ``namespace/name``."""
-    return "/".join(_names(hpa))
+    metadata = hpa if isinstance(hpa, Tombstone) else hpa.metadata
+    return f"{metadata.namespace}/{metadata.name}"

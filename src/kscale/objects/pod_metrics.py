@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain, pairwise
 from typing import Any, Final, Generic, NamedTuple, TypeVar, overload
 
 import msgspec
@@ -114,18 +114,12 @@ def runs_of(parts: Sequence[object], before: Sequence[object]) -> list[Run]:
     A run's parts are either identical to consecutive parts of ``before`` (the run has their position) or all new (the
     position is -1).
     """
-    where = {id(part): i for i, part in enumerate(before)}
-    runs: list[Run] = []
-    first, begin, following = 0, -1, -2  # of the current run; ``following``: the position that continues it
-    for i, position in enumerate(map(where.get, map(id, parts), repeat(-1))):
-        if position != following:
-            if i:
-                runs.append(Run(first, i, begin))
-            first, begin = i, position
-        following = -1 if position < 0 else position + 1
-    if len(parts):
-        runs.append(Run(first, len(parts), begin))
-    return runs
+    where = dict(zip(map(id, before), range(len(before)), strict=True))
+    position = np.fromiter((where.get(id(part), -1) for part in parts), np.int64, len(parts))
+    one, following = position[:-1], position[1:]
+    continues = np.where(one < 0, following < 0, following == one + 1)
+    edges = [0, *(np.flatnonzero(~continues) + 1).tolist(), len(parts)]
+    return [Run(first, end, int(position[first])) for first, end in pairwise(edges) if first < end]
 
 
 Seams = NDArray[np.int64]
@@ -280,8 +274,9 @@ class PodUsage:
     """
 
     __slots__ = (
-        "_amount", "_names", "_present", "_table", "container", "containers", "ends", "keys", "label_sets", "labels",
-        "namespace", "namespaces", "parts", "resources", "seams", "time", "whole_units", "window",
+        "_amount", "_is_simple", "_names", "_present", "_table", "container", "containers", "ends", "keys",
+        "label_sets", "labels", "namespace", "namespaces", "parts", "resources", "seams", "time", "whole_units",
+        "window",
     )  # fmt: skip
 
     def __init__(
@@ -309,6 +304,7 @@ class PodUsage:
         self._amount, self._present, self.whole_units = amount, present, whole or WholeUnits()
         self._table: _names.NameTable | None = None
         self._names: Sequence[tuple[str, str, str]] | None = None
+        self._is_simple: dict[str, bool] = {}  # lists with the same containers share it
         self.parts: Sequence[PodUsage] = ()
         self.seams: Seams | None = None
 
@@ -572,10 +568,25 @@ class PodUsage:
             present, value, time, window = np.zeros(len(rows), np.uint8), *np.zeros((3, len(rows)), np.int64)
             return present, value, time, window
         number = self.resources.index(resource)
+        if not container and len(rows) and rows.min() >= 0 and self._has_single_amounts(number):
+            present = np.ones(len(rows), np.uint8)
+            return present, self._amount[number][rows], self.time[rows], self.window[rows]
         named = self.containers.index(container) if container else -1
         return _projection.sample_pod_metrics(
             self.ends, self.time, self.window, self.container, self._amount[number], self._present[number], named, rows
         )
+
+    def _has_single_amounts(self, number: int) -> bool:
+        """Return whether each pod has one container, with an amount of the resource ``number``."""
+        resource, pods = self.resources[number], len(self.ends)
+        is_simple = self._is_simple.get(resource)
+        if is_simple is None:
+            is_simple = self._is_simple[resource] = bool(
+                len(self.container) == pods
+                and np.array_equal(self.ends, np.arange(1, pods + 1))
+                and self._present[number].all()
+            )
+        return is_simple
 
     def columns(self) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np.uint8]]]:
         """Yield (resource, milli-units, whether the amount is present) for all containers."""
@@ -632,6 +643,7 @@ class PodUsage:
             self.window, self.ends, self.container, self.containers, self.resources, list(amount), self._present,
         )  # fmt: skip
         out._table, out._names, out.parts, out.seams = self._table, self._names, self.parts, self.seams
+        out._is_simple = self._is_simple
         return out
 
     def with_changes(self, changes: PodUsage) -> PodUsage:

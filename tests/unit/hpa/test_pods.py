@@ -1,11 +1,16 @@
-"""Joins of usage and pods that reuse the last placement equal new joins."""
+"""Selections of pods, and joins of usage and pods, that reuse the last ones equal new ones."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from kscale.hpa.batch.pods import JoinedUsage, join_usage, to_batch_pods
+from kscale.hpa.batch.pods import JoinedUsage, SelectedPods, join_usage, to_batch_pods
+from kscale.hpa.options import DEFAULT_OPTIONS
 from kscale.objects.api.metrics import PodMetrics
 from kscale.objects.decode import from_dict
 from kscale.objects.pod_metrics import PodUsage
@@ -40,7 +45,10 @@ class World:
         match what:
             case "pod":
                 meta = {"name": f"{app}-{name}", "namespace": "shop", "labels": {"app": label}}
-                self.cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": meta})
+                container = {"name": "c", "resources": {"requests": {"cpu": f"{ord(label)}m"} if label != "c" else {}}}
+                status = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"} if label == "b" else {}
+                pod = {"metadata": meta, "spec": {"containers": [container]}, "status": status}
+                self.cluster.apply({"apiVersion": "v1", "kind": "Pod", **pod})
             case "no pod":
                 self.cluster.remove("Pod", f"shop/{app}-{name}")
             case "usage":
@@ -76,6 +84,25 @@ def test_incremental_usage_join_equals_a_fresh_join(rounds: list[list[tuple[str,
         again, anew = (join_usage(usage, pods, selected, SELECTIONS, last) for last in (before, None))
         assert usage_rows(again) == usage_rows(anew)
         before = again
+
+
+@given(st.lists(st.lists(happenings, max_size=3), max_size=6))
+def test_selections_that_reuse_the_last_ones_equal_new_ones(rounds: list[list[tuple[str, ...]]]) -> None:
+    world, groups = World(), np.arange(len(SELECTIONS))
+    selected: SelectedPods | None = None
+    for happened in [[], *rounds]:
+        for each in happened:
+            world.happen(*each)
+        pods = to_batch_pods(world.cluster)
+        selected, fresh = pods.select(SELECTIONS, selected), pods.select(SELECTIONS)
+        for mine, expected in zip(selected_columns(selected), selected_columns(fresh), strict=True):
+            assert (mine.dtype, mine.tolist()) == (expected.dtype, expected.tolist())
+        requests = [each.requests_of(groups, pods, "", "cpu", DEFAULT_OPTIONS) for each in (selected, fresh)]
+        assert [each.tolist() for each in requests[0]] == [each.tolist() for each in requests[1]]
+
+
+def selected_columns(selected: SelectedPods) -> tuple[NDArray[Any], ...]:
+    return selected.ends, selected.rows, *selected.columns.arrays
 
 
 def test_changed_positions_are_known_if_all_pods_have_usage() -> None:

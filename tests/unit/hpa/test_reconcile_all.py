@@ -720,3 +720,16 @@ def a_steady_hpa(name: str) -> HorizontalPodAutoscaler:
 def a_scale(name: str, size: int) -> Scale:
     metadata = ObjectMeta(name=name, namespace="ns")
     return Scale(metadata=metadata, spec=ScaleSpec(replicas=size), status=ScaleStatus(selector=f"app={name}"))
+
+
+def test_states_of_batches_of_other_hpas_take_no_more_room() -> None:
+    """Batches of overlapping HPAs: entries of states that were replaced are dropped."""
+    past = (Recommendation(3, NOW),)
+    stored = StateStore({f"shop/{name}": HPAState(recommendations=past) for name in "abc"})
+    for number in range(24):
+        keys = ["shop/a", "shop/b"] if number % 2 else ["shop/b", "shop/c"]
+        histories, plain_states = stored.get_columns(keys)
+        stored.put(keys, histories.with_room(), plain_states)
+    histories, _ = stored.get_columns(["shop/a", "shop/b", "shop/c"])
+    assert len(histories.past.values) <= 100
+    assert [histories.past.get_recommendations(row) for row in range(3)] == [past] * 3

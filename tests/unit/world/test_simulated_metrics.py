@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from kscale.objects.decode import from_dict
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.quantity import Quantity
 from kscale.world.simulated.api_server import ApiObjects
-from kscale.world.simulated.controllers import Key, OwnedPods
+from kscale.world.simulated.controllers import Key, OwnedPods, WorkloadCounts
 from kscale.world.simulated.kubelet import PodTimes
 from kscale.world.simulated.load import DurationDistribution, Load, Queue, Signal, Usage
 from kscale.world.simulated.metrics import ExternalMetric, Pipeline
@@ -231,6 +232,16 @@ class Ready(OwnedPods):
     def count_ready(self, key: Key) -> int:
         del key
         return self.many
+
+    def find_workloads(self, keys: Iterable[Key]) -> WorkloadCounts:
+        return ReadyCounts(self, tuple(keys))
+
+
+class ReadyCounts(WorkloadCounts):
+    """Of each workload so many as its owner says."""
+
+    def list_ready(self) -> list[int]:
+        return [self._owned.count_ready(key) for key in self.keys]
 
 
 moments = st.integers(0, 12).map(lambda step: T0 + step * SECOND // 4) | st.integers(T0 - 2, T0 + 2)

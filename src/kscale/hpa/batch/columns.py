@@ -64,7 +64,24 @@ class UnchangedRows:
                 return cls(source, fresh, True)
         rows = {id(each): row for row, each in enumerate(before)}
         source = np.fromiter((rows.get(id(each), -1) for each in objects), np.int64, n)
-        return cls(source, np.flatnonzero(source < 0), False)
+        fresh = np.flatnonzero(source < 0)
+        in_place = n == len(before) and np.count_nonzero(source == np.arange(n)) == n - len(fresh)
+        return cls(source, fresh, in_place)
+
+    def of_part(self, part: Callable[[Any], Any], objects: Sequence[Any], before: Sequence[Any]) -> UnchangedRows:
+        """Find in which rows a part of the objects is unchanged, by identity.
+
+        ``part`` returns that part of an object. The rows of this object are those of ``objects``, compared with
+        ``before``.
+        """
+        if self.all:
+            return self
+        if not self.in_place:
+            return self.compare([*map(part, objects)], [*map(part, before)])
+        fresh = [row for row in self.fresh.tolist() if part(objects[row]) is not part(before[row])]
+        source = np.arange(len(objects))
+        source[fresh] = -1
+        return UnchangedRows(source, np.array(fresh, np.int64), True)
 
     @property
     def all(self) -> bool:

@@ -336,19 +336,22 @@ class Decisions(Result):
 
         Proposals mean something only for rows of :meth:`decided_by_metrics` whose scale is not refused.
         """
+        rows = zip(*(column.tolist() for column in self.list_normalized_columns()), strict=True)
+        return [
+            NormalizedReplicas(stabilized, desired, stabilized_by, limit, limited, ())
+            for stabilized, desired, stabilized_by, limit, limited in rows
+        ]
+
+    def list_normalized_columns(self) -> tuple[NDArray[Any], ...]:
+        """Return the columns of :meth:`get_normalized`: the fields of a normalized proposal, in their order."""
         conditions = self.memory.conditions
-        columns = (
+        return (
             self.sizes["stabilized"].values,
             self.sizes["desired"].values,
             self.stabilized_by,
             conditions.reason[:, _SCALING_LIMITED_COLUMN] - _FIRST_LIMIT_REASON,
             conditions.status[:, _SCALING_LIMITED_COLUMN] == _STATUS_TRUE,
         )
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        return [
-            NormalizedReplicas(stabilized, desired, stabilized_by, limit, limited, ())
-            for stabilized, desired, stabilized_by, limit, limited in rows
-        ]
 
     def with_refused_scales(self, errors: Mapping[str, ApiError]) -> Decisions:
         """Decide again with scale writes that failed for good (``errors``, by the HPA's ``namespace/name``).
@@ -595,8 +598,9 @@ def repeat_decisions(
     Returns the new decisions, or None if they or their reasons differ from the ``last`` ones.
     """
     results = last.metrics
-    initialized = inputs.pods.start + options.cpu_initialization_ns  # else time changes no result of the calculator
-    some = len(initialized) > 0 and initialized.max() > since
+    start, initialization = inputs.pods.start, options.cpu_initialization_ns
+    some = len(start) > 0 and int(start.max()) + initialization > since  # else time changes no result of the calculator
+    initialized = start + initialization if some else start
     if options.legacy or (some and bool(((initialized > since) & (initialized <= now)).any())):
         rows = inputs.rows, inputs.pods, inputs.samples, inputs.requests, inputs.values
         results = calculate_rows(*rows, options=options, now=now)

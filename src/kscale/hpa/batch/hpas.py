@@ -540,8 +540,7 @@ class HPAColumns:
                 _read_condition_columns(hpas),
             )
         unchanged_specs, unchanged_conditions = (  # an HPA with a new status mostly has its old spec
-            unchanged if unchanged.all else UnchangedRows.compare([*map(part, hpas)], [*map(part, before.objects)])
-            for part in (_get_spec, _get_conditions)
+            unchanged.of_part(part, hpas, before.objects) for part in (_get_spec, _get_conditions)
         )
         references = unchanged_specs.update(
             before.references, lambda rows: read_target_references([hpas[row] for row in rows], mapper)
@@ -703,6 +702,8 @@ class BatchSelectors:
         if self.legacy or not len(selected.rows):
             return error
         ends = selected.ends
+        if np.bincount(selected.rows).max() == self.names.max() == 1:
+            return error  # each pod is selected once, by a single HPA
         names = np.repeat(self.names, np.diff(ends))
         total = np.bincount(selected.rows, weights=names)
         shared = total[selected.rows] > 1
@@ -722,10 +723,15 @@ class BatchSelectors:
         """
         if not undecided and len(self._known_states) > 1 and plain_states is self._known_states[1]:
             return plain_states
-        out = list(plain_states)
+        out, fixed = list(plain_states), plain_states
         plain: dict[str | None, HPAState] = {}
-        is_stable = True
-        for row, (state, group, text) in enumerate(zip(plain_states, self.group.tolist(), self.texts, strict=True)):
+        is_stable, groups, texts = True, self.group.tolist(), self.texts
+        rows: Sequence[int] = range(len(out))
+        if not undecided and len(self._known_states) > 1:
+            fixed = self._known_states[1]
+            rows = _names.other_objects(out, [*fixed]).tolist()
+        for row in rows:
+            state, group, text = plain_states[row], groups[row], texts[row]
             if (state.written is None and (group < 0 or state.selector == text)) or row in undecided:
                 continue
             written = state.written
@@ -733,14 +739,17 @@ class BatchSelectors:
                 written = None
             selector = state.selector if group < 0 or self.legacy else text
             if written is None and state.registered:
-                shared_state = plain.get(selector)
-                if shared_state is None:
-                    shared_state = plain[selector] = HPAState(selector=selector)
-                out[row] = shared_state
+                if selector not in plain:
+                    known = fixed[row]
+                    is_same = known.selector == selector and known.registered and known.written is None
+                    plain[selector] = known if is_same else HPAState(selector=selector)
+                out[row] = plain[selector]
             else:
                 is_stable = is_stable and written is None
                 out[row] = HPAState(selector=selector, registered=state.registered, written=written)
         if not undecided and is_stable:  # these states are fixed points of the next batch
+            if fixed is not plain_states and not len(_names.other_objects(out, [*fixed])):
+                return fixed
             self._known_states[1:] = [out]
         return out
 

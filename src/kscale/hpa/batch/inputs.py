@@ -83,24 +83,22 @@ class BatchObjects:
         selectors: SelectorStore | None,
         mapper: RESTMapper,
         before: BatchObjects | None = None,
+        keys: Sequence[str] | None = None,
     ) -> BatchObjects:
         """Read HPAs of any type, reusing those that are identical objects in ``before``.
 
-        The other arguments are kept as they are. Raises :class:`~kscale.errors.InputError` for an HPA that cannot be
-        read or appears twice.
+        ``keys``: of the HPAs, if they are known. The other arguments are kept as they are. Raises
+        :class:`~kscale.errors.InputError` for an HPA that cannot be read or appears twice.
         """
         inputs = list(hpas)
         if before is None:
             structs: Sequence[HorizontalPodAutoscaler] = list(map(_coerce_hpa, inputs))
-            return cls(inputs, structs, get_hpa_keys(structs), scales, pods, metrics, selectors, mapper)
+            keys = get_hpa_keys(structs) if keys is None else keys
+            return cls(inputs, structs, keys, scales, pods, metrics, selectors, mapper)
         unchanged = UnchangedRows.compare(inputs, before.passed)
         fresh = [_coerce_hpa(inputs[row]) for row in unchanged.fresh.tolist()]
         structs = unchanged.list(before.hpas, fresh)
-        keys = before.keys
-        named = list(map("/".join, map(_get_namespace_and_name, fresh)))
-        if not unchanged.in_place or named != [keys[row] for row in unchanged.fresh.tolist()]:
-            new_keys = get_hpa_keys(structs)
-            keys = keys if new_keys == keys else new_keys
+        keys = get_hpa_keys(structs, before) if keys is None else keys
         return cls(inputs, structs, keys, scales, pods, metrics, selectors, mapper, unchanged)
 
 
@@ -171,9 +169,9 @@ def get_hpa_keys(hpas: Sequence[HorizontalPodAutoscaler], before: BatchObjects |
 
     Raises :class:`~kscale.errors.InputError` for an HPA that appears twice.
     """
-    if before is not None and len(before.passed) == len(hpas):
-        others = _names.other_objects([*hpas], before.passed).tolist()
-        if all(before.keys[row] == "/".join(_get_namespace_and_name(hpas[row])) for row in others):
+    if before is not None and len(before.hpas) == len(hpas):
+        others = _names.other_objects([*hpas], [*before.hpas]).tolist()
+        if all(_has_same_key(hpas[row], before.hpas[row]) for row in others):
             return before.keys
     keys = list(map("/".join, map(_get_namespace_and_name, hpas)))
     if len(set(keys)) != len(keys):
@@ -188,6 +186,12 @@ def _coerce_hpa(value: Any) -> HorizontalPodAutoscaler:
 
 
 _get_namespace_and_name = attrgetter("metadata.namespace", "metadata.name")
+
+
+def _has_same_key(one: HorizontalPodAutoscaler, other: HorizontalPodAutoscaler) -> bool:
+    """Check whether two HPAs have the same namespace and name."""
+    mine, theirs = one.metadata, other.metadata
+    return mine.name == theirs.name and mine.namespace == theirs.namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +264,7 @@ class PreparedBatch:
         undecided = {*problems, *left_out}
         for row in undecided:
             scale_error[row] = 2  # the HPA is not decided and does not change
-        behavior = self.hpas.specs.behavior
+        is_same = last is not None and last.specs is specs
         return BatchColumns(
             targets=replace(self.targets, scale_error=scale_error, metrics_begin=begin, metrics_end=end),
             rows=calculator_inputs.rows,
@@ -268,8 +272,8 @@ class PreparedBatch:
             samples=calculator_inputs.samples,
             requests=calculator_inputs.requests,
             values=calculator_inputs.values,
-            up=_take_rule_rows(self.hpas.specs.up, behavior),
-            down=_take_rule_rows(self.hpas.specs.down, behavior),
+            up=before.up if before is not None and is_same else _take_rule_rows(specs.up, specs.behavior),
+            down=before.down if before is not None and is_same else _take_rule_rows(specs.down, specs.behavior),
             scales=self.hpas.scales.scales,
             selections=selectors.selections,
             group=selectors.group,

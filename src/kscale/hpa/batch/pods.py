@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -52,6 +53,8 @@ __all__ = [
 PodsLike = Cluster | Snapshot | PodIndex | Sequence[Any]
 """Source of pods: a cluster, a snapshot or its index, or a list of structs, plain data or clients' objects."""
 
+_NO_ROWS: Final[NDArray[np.int64]] = np.empty(0, np.int64)
+
 Selections = Sequence[tuple[str, str]]
 """(namespace, selector): selectors are texts that can be parsed."""
 
@@ -63,7 +66,8 @@ class SelectedPods:
     The pods of selection ``i`` are the entries ``ends[i]:ends[i + 1]`` of ``rows`` (int64[k], row numbers in the
     source) and of ``columns``. ``key``: identical for selections of the same pods with the same requests. ``requests``:
     by container and resource, for those whose requests were needed. ``source``: identical while none of its pods has
-    changed.
+    changed. ``stamps``: of the pods, issued by ``stamped_by`` (:meth:`BatchPods.stamps`). ``earlier``: another result
+    of the same selections, and the selections whose pods differ from it, ascending; None if there is none.
     """
 
     ends: NDArray[np.int64]
@@ -72,6 +76,9 @@ class SelectedPods:
     key: object = None
     requests: dict[tuple[str, str], tuple[NDArray[np.int64], NDArray[np.bool_]]] = field(default_factory=dict)
     source: object = None
+    stamps: NDArray[np.int64] = field(default_factory=lambda: _NO_ROWS)
+    stamped_by: object = None
+    earlier: tuple[SelectedPods, NDArray[np.int64]] | None = None
 
     def requests_of(
         self, groups: NDArray[np.int64], pods: BatchPods, container: str, resource: str, options: HPAOptions
@@ -85,8 +92,62 @@ class SelectedPods:
             return pods.requests(rows, container, resource, options)
         cached = self.requests.get((container, resource))
         if cached is None:
-            cached = self.requests[container, resource] = pods.requests(self.rows, container, resource, options)
+            last = None if self.earlier is None else self.earlier[0].requests.get((container, resource))
+            if last is None or self.earlier is None:
+                cached = pods.requests(self.rows, container, resource, options)
+            else:
+                new = pods.requests(self.rows_of(self.earlier[1]), container, resource, options)
+                amounts, bad = self.splice(*self.earlier, last, new)
+                cached = amounts, bad
+            self.requests[container, resource] = cached
         return cached
+
+    def rows_of(self, selections: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the row numbers of the pods of some selections (int64, ascending)."""
+        return self.rows[concatenate_ranges(self.ends[selections], self.ends[selections + 1])]
+
+    def find_changed_selections(
+        self, ends: NDArray[np.int64], rows: NDArray[np.int64], stamps: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return the selections, ascending, whose pods are others now or have changed.
+
+        ``ends``, ``rows``, ``stamps``: of the same selections now.
+        """
+        changed = np.diff(ends) != np.diff(self.ends)
+        # Consecutive selections of unchanged size are at a constant distance from their old places.
+        edges = [0, *(np.flatnonzero(changed[1:] != changed[:-1]) + 1).tolist(), len(changed)]
+        for first, last in pairwise(edges):
+            if first < last and not changed[first]:
+                now, old = slice(ends[first], ends[last]), slice(self.ends[first], self.ends[last])
+                others = (stamps[now] != self.stamps[old]) | (rows[now] != self.rows[old])
+                at = np.flatnonzero(others) + ends[first]
+                changed[np.searchsorted(ends, at, side="right") - 1] = True
+        return np.flatnonzero(changed)
+
+    def splice(
+        self,
+        before: SelectedPods,
+        changed: NDArray[np.int64],
+        old: Sequence[NDArray[Any]],
+        new: Sequence[NDArray[Any]],
+    ) -> list[NDArray[Any]]:
+        """Return columns of the selected pods, as copies.
+
+        ``old``: the columns of the pods of ``before``, which are copied. ``new``: the columns of the pods of the
+        selections ``changed`` (ascending), which replace those of ``before``.
+        """
+        begins = np.append(0, changed + 1)  # of unchanged selections, between changed ones
+        kept = zip(before.ends[begins].tolist(), np.append(before.ends[changed], before.ends[-1]).tolist(), strict=True)
+        sizes = self.ends[changed + 1] - self.ends[changed]
+        places = [0, *np.cumsum(sizes).tolist()]
+        (first, *others), fresh = [slice(*each) for each in kept], map(slice, places[:-1], places[1:])
+        pieces = [(False, first)]
+        for replaced, unchanged in zip(fresh, others, strict=True):
+            pieces += [(True, replaced), (False, unchanged)]
+        return [
+            np.concatenate([(theirs if is_new else mine)[piece] for is_new, piece in pieces])
+            for mine, theirs in zip(old, new, strict=True)
+        ]
 
 
 class BatchPods(Protocol):
@@ -357,7 +418,7 @@ class IndexedPods:
     @property
     def keys(self) -> Sequence[str]:
         """Return ``namespace/name`` of all rows of the table."""
-        return self._all.table.keys
+        return self._index.table.keys
 
     @property
     def rows(self) -> NDArray[np.int64]:
@@ -366,23 +427,48 @@ class IndexedPods:
 
     def select(self, selections: Selections, before: SelectedPods | None = None) -> SelectedPods:
         """Return the pods of each selection; the result ``before`` is reused as far as the pods are unchanged."""
-        table = self._all.table
-        population = table.population
-        last = None if before is None else before.key
-        if before is not None and isinstance(last, tuple) and last[0] is population and last[1] == selections:
-            if before.source is table:
-                return before
-            columns = _build_pod_columns(self._all.select(before.rows))
-            return SelectedPods(before.ends, before.rows, columns, last, before.requests, table)
-        selection, key = self._index.select_many(selections), (population, list(selections))
-        columns = _build_pod_columns(selection.pods)
-        return SelectedPods(selection.ends, selection.pods.rows, columns, key, source=table)
+        table = self._index.table
+        population, last = table.population, None if before is None else before.key
+        if (
+            before is None
+            or not isinstance(last, tuple)
+            or last[1] != selections
+            or before.stamped_by is not table.memo
+        ):
+            selection, key = self._index.select_many(selections), (population, list(selections))
+            ends, rows = selection.ends, selection.pods.rows
+            columns, stamps = _build_pod_columns(selection.pods), table.columns["stamp"][rows]
+            return SelectedPods(ends, rows, columns, key, source=table, stamps=stamps, stamped_by=table.memo)
+        if before.source is table:
+            return before
+        is_same_population = last[0] is population
+        key = last if is_same_population else (population, last[1])
+        if is_same_population:
+            ends, rows = before.ends, before.rows
+        else:
+            selection = self._index.select_many(selections)
+            ends, rows = selection.ends, selection.pods.rows
+        stamps = table.columns["stamp"][rows]
+        changed = before.find_changed_selections(ends, rows, stamps)
+        out = SelectedPods(
+            ends,
+            rows,
+            before.columns,
+            key,
+            before.requests if is_same_population else {},
+            table,
+            stamps,
+            table.memo,
+            (replace(before, earlier=None), changed),
+        )
+        new = _build_pod_columns(PodSelection(self._index.table, out.rows_of(changed)))
+        return replace(out, columns=PodColumns(*out.splice(before, changed, before.columns.arrays, new.arrays)))
 
     def requests(
         self, rows: NDArray[np.int64], container: str, resource: str, options: HPAOptions
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return each pod's request in milli-units, and a mask; see :meth:`BatchPods.requests`."""
-        pods = self._all.select(rows)
+        pods = PodSelection(self._index.table, rows)
         return pods.memo(_ShapeRequests).get(pods, container, resource, options)
 
     def have_labels(
@@ -391,7 +477,7 @@ class IndexedPods:
         """Check whether each pod has exactly the labels ``sets[numbers[i]]`` (True for a negative number)."""
         if not sets:
             return np.ones(len(rows), np.bool_)
-        pods = self._all.select(rows)
+        pods = PodSelection(self._index.table, rows)
         both = pods.label_numbers.astype(np.int64) * (len(sets) + 1) + numbers + 1
         # Pods of one owner are mostly consecutive, so far fewer entries are sorted.
         begins = np.flatnonzero(np.append(True, both[1:] != both[:-1])[: len(both)])
@@ -417,7 +503,7 @@ class IndexedPods:
 
     def pod(self, row: int) -> Pod:
         """Return the pod of a row as a struct."""
-        return self._all.select(np.array([row], np.int64)).pod(0)
+        return PodSelection(self._index.table, np.array([row], np.int64)).pod(0)
 
 
 def _build_pod_columns(pods: PodSelection) -> PodColumns:
@@ -431,9 +517,6 @@ def _build_pod_columns(pods: PodSelection) -> PodColumns:
         started,
         since,
     )
-
-
-_NO_ROWS: Final = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,45 +552,49 @@ class UsagePlacement:
         items do not match pods one to one by name and labels.
         """
         stamped_by, stamps = pods.stamps()
-        if stamped_by is not self.stamped_by or usage.seams is None:
+        if stamped_by is not self.stamped_by or usage.seams is None or not len(stamps):
             return None
         begins: list[int] = usage.seams[0].tolist()
-        rows = self._find_reusable_rows(usage.parts, begins, stamps)
-        fresh = np.flatnonzero(rows < 0)
-        reused = rows[rows >= 0]
-        taken = np.zeros(len(stamps), np.bool_)
-        taken[reused] = True
-        remaining = pods.rows[~taken[pods.rows]]
-        keys = pods.keys
-        item = _names.NameTable([usage.keys[row] for row in fresh.tolist()]).rows(
-            [keys[row] for row in remaining.tolist()]
-        )
+        rows, expected, new_keys = self._find_known_rows(usage.parts, begins)
+        is_same = stamps.take(rows, mode="clip") == expected
+        is_same &= rows >= 0
+        if len(rows) and rows.max() >= len(stamps):
+            is_same &= rows < len(stamps)
+        fresh, reused = np.flatnonzero(~is_same), rows[is_same]
+        is_free = stamps >= 0
+        is_free[reused] = False
+        remaining, keys = np.flatnonzero(is_free), pods.keys
+        if np.count_nonzero(stamps >= 0) - len(remaining) != len(reused):  # a row is that of several items
+            return None
+        names = new_keys if len(new_keys) == len(fresh) else [usage.keys[row] for row in fresh.tolist()]
+        item = _names.NameTable(names).rows([keys[row] for row in remaining.tolist()])
         matched = np.flatnonzero(item >= 0)
-        if len(matched) != len(fresh) or np.count_nonzero(taken) != len(reused):
+        if len(matched) != len(fresh):
             return None
         rows[fresh[item[matched]]] = remaining[matched]
         if not pods.have_labels(rows[fresh], usage.labels[fresh], usage.label_sets).all():
             return None
         return UsagePlacement(usage.parts, begins, rows, stamps[rows], stamped_by)
 
-    def _find_reusable_rows(
-        self, parts: Sequence[PodUsage], begins: list[int], stamps: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Return the row of each item's pod, or -1 if the part or the pod changed (int64[items of ``parts``])."""
-        pieces, expected = [_NO_ROWS], [_NO_ROWS]
+    def _find_known_rows(
+        self, parts: Sequence[PodUsage], begins: list[int]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[str]]:
+        """Return the row of each item's pod and its stamp, both -1 if the part is new, and the keys of all new parts.
+
+        ``parts``: the parts of another usage list. ``begins``: where the items of each begin, and where the last ends.
+        """
+        pieces, expected, keys = [_NO_ROWS], [_NO_ROWS], list[str]()
         for run in runs_of(parts, self.parts):
             if run.before < 0:
                 pieces.append(np.full(begins[run.end] - begins[run.first], -1))
                 expected.append(pieces[-1])
+                for part in parts[run.first : run.end]:
+                    keys += part.keys
             else:
                 source = slice(self.begins[run.before], self.begins[run.before + run.end - run.first])
                 pieces.append(self.rows[source])
                 expected.append(self.stamps[source])
-        rows = np.concatenate(pieces)
-        is_same = (rows >= 0) & (rows < len(stamps))
-        is_same[is_same] = stamps[rows[is_same]] == np.concatenate(expected)[is_same]
-        rows[~is_same] = -1
-        return rows
+        return np.concatenate(pieces), np.concatenate(expected), keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -664,7 +751,7 @@ def _find_selections_with_usage(item: NDArray[np.int64], selected: SelectedPods,
     answered = np.zeros(count, np.bool_)
     some = np.flatnonzero(np.diff(selected.ends))
     if len(some):
-        answered[some] = np.add.reduceat((item >= 0).astype(np.int64), selected.ends[:-1][some]) > 0
+        answered[some] = np.maximum.reduceat(item, selected.ends[:-1][some]) >= 0
     return answered
 
 

@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 
 from kscale.effects import (
-    ApiError,
     Emit,
     Event,
     GetMetric,
@@ -29,7 +28,6 @@ from kscale.effects import (
     WriteStatus,
 )
 from kscale.errors import InputError
-from kscale.hpa.controller.behavior import NormalizedReplicas
 from kscale.hpa.controller.metric_proposals import build_computation_observations
 from kscale.hpa.controller.reconcile import (
     PrecomputedDecision,
@@ -41,7 +39,7 @@ from kscale.hpa.controller.scale_target import TargetScale
 from kscale.hpa.controller.state import HPAState
 from kscale.hpa.controller.status import ReconcileContext
 from kscale.hpa.options import HPAOptions
-from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, Scale
+from kscale.objects.api.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus
 
 __all__ = [
     "UNCHANGED_OBSERVATIONS",
@@ -115,12 +113,10 @@ class PrecomputedReconcile:
         ``replicas``: the calculator's result for each metric (replicas, utilization, usage).
         """
         reconcile, cached = self._reconcile, self._cached
-        assert reconcile.normalized is not None  # the decision is known
         return CachedDecision(
             hpa=reconcile.context.hpa,
             target=self._target,
             replicas=replicas,
-            normalized=reconcile.normalized,
             written=None,
             observations=(*self.observations, *UNCHANGED_OBSERVATIONS) if cached is None else cached.observations,
             proposal=reconcile.proposal,
@@ -132,42 +128,27 @@ class CachedDecision(msgspec.Struct, frozen=True, gc=False):
     """Inputs and decision of one HPA whose replicas stay.
 
     ``hpa``, ``target``; ``replicas``: the calculator's result for each metric (replicas, utilization, usage);
-    ``normalized``: the normalized proposal; ``written``: the status that was written (None: no write was needed);
-    ``observations``: what is observed if nothing is written; ``proposal``, ``reason``: as in the result.
+    ``written``: the status that was written (None: no write was needed); ``observations``: what is observed if nothing
+    is written; ``proposal``, ``reason``: as in the result.
     """
 
     hpa: HorizontalPodAutoscaler
     target: TargetScale
     replicas: Sequence[tuple[int, int, int]]
-    normalized: NormalizedReplicas
     written: HorizontalPodAutoscalerStatus | None
     observations: Sequence[Observation]
     proposal: int | None
     reason: str
 
-    def concludes(
-        self,
-        hpa: HorizontalPodAutoscaler,
-        scale: Scale | ApiError,
-        resource: str,
-        replicas: Sequence[tuple[int, int, int]],
-        normalized: NormalizedReplicas,
-    ) -> bool:
-        """Check whether these inputs lead to the same decision as before, apart from metric values.
+    def is_stated_by(self, hpa: HorizontalPodAutoscaler) -> bool:
+        """Check whether ``hpa`` is the HPA of this decision, with the status that was written.
 
-        The decision follows from these inputs (``scale`` and ``resource``: of the target). If the status already states
-        it, no condition changes. Observations depend on the previous replicas in the status (``_computation_labels`` of
-        ``metric_proposals``).
+        An equal decision then changes no condition. Observations depend on the previous replicas in the status
+        (``_computation_labels`` of ``metric_proposals``), so these must be the same.
         """
-        before, target = self.hpa, self.target
-        if hpa.spec is not before.spec or scale is not target.scale or resource != target.resource:
-            return False
-        if normalized != self.normalized:
-            return False
-        if replicas != self.replicas and [row[0] for row in replicas] != [row[0] for row in self.replicas]:
-            return False
         if self.written is None:
-            return hpa is before
+            return hpa is self.hpa
+        before = self.hpa
         return hpa.status.current_replicas == before.status.current_replicas and is_unchanged_since_write(
             hpa, before, self.written
         )

@@ -21,12 +21,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
+from kscale._native import _names
 from kscale.effects import (
     ZERO_TIME,
     ApiError,
@@ -49,7 +51,7 @@ from kscale.effects.progress import SingleAction
 from kscale.hpa.batch.columns import StateStore
 from kscale.hpa.batch.decisions import Decisions, decide_columns, repeat_decisions
 from kscale.hpa.batch.inputs import BatchColumns, BatchObjects, PreparedBatch, get_hpa_keys, prepare_batch
-from kscale.hpa.batch.pods import PodsLike, to_batch_pods
+from kscale.hpa.batch.pods import PodsLike, concatenate_ranges, to_batch_pods
 from kscale.hpa.batch.precomputed import (
     UNCHANGED_OBSERVATIONS,
     CachedDecision,
@@ -58,8 +60,8 @@ from kscale.hpa.batch.precomputed import (
     ReconcileRun,
 )
 from kscale.hpa.batch.requests import is_late_response, request_metrics_steps, request_scales_steps
-from kscale.hpa.controller.behavior import StateColumns
-from kscale.hpa.controller.metric_proposals import build_metric_statuses
+from kscale.hpa.controller.behavior import NormalizedReplicas, StateColumns
+from kscale.hpa.controller.metric_proposals import build_metric_status
 from kscale.hpa.controller.reconcile import (
     PrecomputedDecision,
     ReconcileMachine,
@@ -210,6 +212,7 @@ class _BatchReconcile:
     until: Moment | None = None
     slow: list[str] = field(default_factory=list)
     concluded: dict[int, CachedDecision] = field(default_factory=dict)
+    changed_usage: set[int] = field(default_factory=set)
     ends: dict[str, Moment] = field(default_factory=dict)
     deleted: frozenset[int] = frozenset()
     unanswered: frozenset[int] = frozenset()
@@ -246,8 +249,8 @@ class _BatchReconcile:
                 self.selectors,
                 self.mapper,
                 None if last is None else last.objects,
+                self.keys,
             )
-            self.keys = objects.keys  # the last batch's list if the keys are the same
             self.prepared = prepare_batch(objects, ControllerState(hpas=self.states), self.options, last)
         metric_requests = self.prepared.list_requests()
         self.responses = yield from request_metrics_steps(
@@ -280,9 +283,8 @@ class _BatchReconcile:
         yield from self._report_finished_runs([run for run in runs if run.action is None and run.begun])
         # Write scales first, as statuses can wait. Then write namespace by namespace, in the order of their first HPA:
         # the unfinished rest has its metrics requested again, and comes first the next time.
-        namespace_order: dict[str, int] = {}
-        for hpa in self.hpas:
-            namespace_order.setdefault(hpa.namespace, len(namespace_order))
+        namespaces = [hpa.metadata.namespace for hpa in self.hpas]
+        namespace_order = {namespace: number for number, namespace in enumerate(dict.fromkeys(namespaces))}
         run_brief, run_long = self._run_steps, self._run_separately
         machines: dict[int, Machine] = {
             run.row: partial(run_long if run.in_full else run_brief, run)
@@ -290,9 +292,7 @@ class _BatchReconcile:
             if run.record is None and run.problem is None
         }
         machines.update(self.updates)
-        order = sorted(
-            machines, key=lambda row: (not self.rescales[row], namespace_order[self.hpas[row].namespace], row)
-        )
+        order = sorted(machines, key=lambda row: (not self.rescales[row], namespace_order[namespaces[row]], row))
         yield from self.progress.together([machines[row] for row in order], at_most=max_parallel, brief=True)
         if self.updates:
             yield from self.progress.act(Observe(Deferred(partial(self._list_observations, self.updates))))
@@ -367,23 +367,75 @@ class _BatchReconcile:
     def _find_repeated_rows(self) -> list[CachedDecision | None]:
         """Return for each row the cached decision of the last batch if its result is the same now, else None.
 
-        Decisions of which only metric values changed are put into ``concluded``.
+        Decisions of which only metric values changed are put into ``concluded``, and their rows into ``changed_usage``
+        if a usage changed.
         """
         before = self.before
-        if before is None or not before.rows or self.keys != before.prepared.objects.keys:
-            return [None] * len(self.hpas)
         repeated: list[CachedDecision | None] = [None] * len(self.hpas)
-        scales, resources = self.inputs.scales, self.prepared.hpas.references.resources
-        for row, cached in enumerate(before.rows):
-            if cached is None or not self.plain[row] or self.rescales[row]:
-                continue
-            hpa = self.hpas[row]
-            if cached.concludes(hpa, scales[row], resources[row][0], self.replicas[row], self.normalized[row]):
-                if self.replicas[row] == cached.replicas:
-                    repeated[row] = cached.with_new_metrics(hpa)
-                else:
-                    self.concluded[row] = cached
+        if before is None or not before.rows or self.keys != before.prepared.objects.keys:
+            return repeated
+        rows, changed_values, changed_usage = self._compare_decisions(before)
+        proposals = self.decisions.sizes["proposal"].values[rows].tolist()
+        for row, proposal, has_changed, has_other_usage in zip(
+            rows.tolist(), proposals, changed_values.tolist(), changed_usage.tolist(), strict=True
+        ):
+            cached = before.rows[row]
+            if cached is not None and cached.is_stated_by(self.hpas[row]):
+                if not has_changed:
+                    repeated[row] = cached.with_new_metrics(self.hpas[row])
+                    continue
+                if proposal != cached.proposal:
+                    cached = msgspec.structs.replace(cached, proposal=proposal)
+                self.concluded[row] = cached
+                if has_other_usage:
+                    self.changed_usage.add(row)
         return repeated
+
+    def _compare_decisions(self, before: BatchResult) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
+        """Compare the decisions with those of the last batch (``before``), which is of the same HPAs.
+
+        Two decisions from one scale are equal if they differ in metric values and sizes of proposals only: they keep
+        the replicas, and have the same stabilization, limits and decisive metric, whose name conditions state. Each
+        proposal is above, at or below the current replicas as before: observations and the reason follow from that.
+
+        Returns
+        -------
+        rows : int64[k]
+            HPAs whose decision is equal, ascending.
+        changed_values : bool[k]
+            Whether any value or size of a proposal has changed.
+        changed_usage : bool[k]
+            Whether the usage of a metric has changed.
+        """
+        targets, last = self.inputs.targets, before.inputs.targets
+        equal = np.array(self.plain, np.bool_) & ~np.array(self.rescales, np.bool_)
+        if self.inputs.scales is not before.inputs.scales:
+            equal[_names.other_objects([*self.inputs.scales], [*before.inputs.scales])] = False
+        resources, old_resources = (each.hpas.references.resources for each in (self.prepared, before.prepared))
+        if resources is not old_resources:
+            equal &= [mine == theirs for mine, theirs in zip(resources, old_resources, strict=True)]
+        columns, old_columns = self.decisions.list_normalized_columns(), before.decisions.list_normalized_columns()
+        for mine, theirs in zip(columns, old_columns, strict=True):
+            equal &= mine == theirs
+        equal &= self.decisions.best == before.decisions.best
+        begin, end = targets.metrics_begin, targets.metrics_end
+        equal &= (end > begin) & (end - begin == last.metrics_end - last.metrics_begin)
+        rows = np.flatnonzero(equal)
+        if not len(rows):
+            return rows, equal[rows], equal[rows]
+        at = concatenate_ranges(begin[rows], end[rows])
+        old_at = concatenate_ranges(last.metrics_begin[rows], last.metrics_end[rows])
+        now, then = self.decisions.metrics, before.decisions.metrics
+        counts = end[rows] - begin[rows]
+        begins, current = np.cumsum(counts) - counts, np.repeat(targets.current[rows], counts)
+        sizes, old_sizes = now.replicas[at], then.replicas[old_at]
+        changed_usage = now.usage[at] != then.usage[old_at]
+        changed = (now.utilization[at] != then.utilization[old_at]) | (sizes != old_sizes) | changed_usage
+        turned = np.sign(sizes - current) != np.sign(old_sizes - current)
+        turned, changed, changed_usage = (
+            np.logical_or.reduceat(each, begins) for each in (turned, changed, changed_usage)
+        )
+        return rows[~turned], changed[~turned], changed_usage[~turned]
 
     def _get_target(self, row: int, scale: Scale) -> TargetScale:
         """Return the scale of the HPA at ``row`` together with its resource."""
@@ -394,14 +446,15 @@ class _BatchReconcile:
 
         None for any other HPA, and if the values may be the same, too.
         """
-        cached, hpa = self.concluded.get(row), self.hpas[row]
-        if cached is None or not self.options.gates["StaleControllerConsistencyHPA"]:
+        if row not in self.changed_usage or not self.options.gates["StaleControllerConsistencyHPA"]:
             return None
-        replicas = self.replicas[row]
-        if [new[2] for new in replicas] == [old[2] for old in cached.replicas]:
-            return None  # the status may be the same
-        metrics = build_metric_statuses(hpa, replicas, self.options)
-        return _MetricsUpdate(self, row, cached, msgspec.structs.replace(hpa.status, current_metrics=metrics))
+        hpa, metrics = self.hpas[row], self.prepared.hpas.specs.metric_lists[self._metric_lists[row]]
+        statuses = [
+            build_metric_status(metric.source, *values)
+            for metric, values in zip(metrics, self.get_replicas(row), strict=True)
+        ]
+        status = msgspec.structs.replace(hpa.status, current_metrics=statuses)
+        return _MetricsUpdate(self, row, self.concluded[row], status)
 
     def _start_run(self, row: int) -> ReconcileRun:
         """Start the step machine of one HPA and run it until it needs an action.
@@ -413,7 +466,7 @@ class _BatchReconcile:
         rescales = self.rescales[row]
         if known is not None and not rescales:
             precomputed = self._build_precomputed(row, known)
-            self.rows[row] = decision = precomputed.to_cached(self.replicas[row])
+            self.rows[row] = decision = precomputed.to_cached(self.get_replicas(row))
             out = ReconcileRun(row, precomputed.write(), self.at, [], precomputed.observations, by_columns=True)
             if not precomputed.writes:
                 out.observations, out.record = list(decision.observations), precomputed.finish_without_writes()
@@ -447,15 +500,32 @@ class _BatchReconcile:
 
     def _read_columns(self) -> None:
         """Convert the columns for :meth:`_get_precomputed_decision` to lists, whose rows are faster to read."""
-        decisions, columns = self.decisions, self.decisions.metrics
-        targets = self.inputs.targets
+        decisions, targets = self.decisions, self.inputs.targets
         plain = decisions.decided_by_metrics() & (targets.scale_error == 0) & (not self.options.legacy)
         self.plain, self.rescales = plain.tolist(), (decisions.rescaled != 0).tolist()
-        calculated = columns.replicas.tolist(), columns.utilization.tolist(), columns.usage.tolist()
-        of_metrics = list(zip(*calculated, strict=True))
-        ends = zip(targets.metrics_begin.tolist(), targets.metrics_end.tolist(), strict=True)
-        self.replicas = [of_metrics[begin:end] for begin, end in ends]
-        self.normalized = decisions.get_normalized()
+
+    @cached_property
+    def _metric_lists(self) -> list[int]:
+        """Return the number of each HPA's list of metrics in the columns of specs."""
+        numbers: list[int] = self.prepared.hpas.specs.metrics.tolist()
+        return numbers
+
+    @cached_property
+    def _calculated(self) -> tuple[list[int], list[int], list[tuple[int, int, int]]]:
+        """Return where the metrics of each HPA begin and end, and the calculator's result for each metric."""
+        columns, targets = self.decisions.metrics, self.inputs.targets
+        of_metrics = zip(columns.replicas.tolist(), columns.utilization.tolist(), columns.usage.tolist(), strict=True)
+        return targets.metrics_begin.tolist(), targets.metrics_end.tolist(), list(of_metrics)
+
+    def get_replicas(self, row: int) -> list[tuple[int, int, int]]:
+        """Return (replicas, utilization, usage) of each metric of the HPA at ``row``, as the calculator computed it."""
+        begin, end, of_metrics = self._calculated
+        return of_metrics[begin[row] : end[row]]
+
+    @cached_property
+    def _normalized(self) -> list[NormalizedReplicas]:
+        """Return the normalized proposal of each HPA, without recommendations."""
+        return self.decisions.get_normalized()
 
     def _get_precomputed_decision(self, row: int) -> PrecomputedDecision | None:
         """Return the decision in the columns, or None if something failed and the HPA must be reconciled in full.
@@ -466,7 +536,7 @@ class _BatchReconcile:
         if not self.plain[row] or isinstance(scale, ApiError):
             return None
         replicas = self._get_calculated_replicas(row)
-        normalized = self.normalized[row]
+        normalized = self._normalized[row]
         if self.rescales[row]:
             past = self.decisions.memory.histories.past
             normalized = msgspec.structs.replace(normalized, recommendations=past.get_recommendations(row))
@@ -476,7 +546,7 @@ class _BatchReconcile:
         """Return the calculator's result for each metric of the HPA at ``row``."""
         return [
             CalculatedReplicas(replicas=size, utilization=percent, usage=usage)
-            for size, percent, usage in self.replicas[row]
+            for size, percent, usage in self.get_replicas(row)
         ]
 
     def _list_calculated_errors(self, row: int) -> list[CalculatedReplicas] | None:
@@ -742,7 +812,7 @@ class _MetricsUpdate(SingleAction):
 
     def to_cached(self) -> CachedDecision:
         """Return the decision to keep for the next batch, with the status that was written."""
-        hpa, replicas = self.batch.hpas[self.row], self.batch.replicas[self.row]
+        hpa, replicas = self.batch.hpas[self.row], self.batch.get_replicas(self.row)
         return msgspec.structs.replace(self.cached, hpa=hpa, replicas=replicas, written=self.status)
 
     def find_written_version(self) -> WrittenVersion | None:

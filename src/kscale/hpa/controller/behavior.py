@@ -170,8 +170,11 @@ class HistoryColumns:
         return out
 
     def with_room(self) -> HistoryColumns:
-        """Copy the columns for writing, with room for two more entries in every row."""
-        if bool((self.size + 2 <= self.capacity).all()):
+        """Copy the columns for writing, with room for two more entries in every row.
+
+        If entries of no row (:meth:`take` shares them) are the most, they are dropped.
+        """
+        if bool((self.size + 2 <= self.capacity).all()) and len(self.values) <= 2 * int(self.capacity.sum()):
             return HistoryColumns(
                 self.begin, self.capacity, self.size.copy(), self.values.copy(), self.times.copy(), self.outdated.copy()
             )

@@ -57,6 +57,7 @@ from kscale.objects.api.metrics import (
     PodMetrics,
     PodMetricsList,
 )
+from kscale.objects.argument_types import unchecked
 from kscale.objects.quantity import BINARY_SI, DECIMAL_SI, Quantity
 from kscale.objects.times import parse_duration
 
@@ -67,7 +68,7 @@ __all__ = [
     "MetricSource",
     "RESTMetricsClient",
     "build_computation_observations",
-    "build_metric_statuses",
+    "build_metric_status",
     "build_object_request",
     "build_proposal",
     "build_proposals",
@@ -276,7 +277,10 @@ def get_tolerances(hpa: HorizontalPodAutoscaler, options: HPAOptions) -> Toleran
 
 def to_status_quantity(milli: int, resource: str = "") -> Quantity:
     """Convert milli-units to a quantity as it appears in statuses (memory in binary format)."""
-    return Quantity.from_int(milli, BINARY_SI if resource == "memory" else DECIMAL_SI, -3)
+    return _quantity_from_int(milli, BINARY_SI if resource == "memory" else DECIMAL_SI, -3)
+
+
+_quantity_from_int: Final = unchecked(Quantity.from_int)  # the arguments have the right types
 
 
 def compute_replicas_for_metric(
@@ -584,21 +588,13 @@ def build_proposals(
     return tuple(proposals)
 
 
-def build_metric_statuses(
-    hpa: HorizontalPodAutoscaler, calculated: Sequence[tuple[int, int, int]], options: HPAOptions
-) -> list[MetricStatus]:
-    """Build the statuses of an HPA's metrics from (replicas, utilization, usage) of each, without errors."""
-    statuses: list[MetricStatus] = []
-    for spec, (size, utilization, usage) in zip(hpa.spec.metrics or (), calculated, strict=True):
-        source = get_metric_source(spec, options)
-        if isinstance(source, (ResourceMetricSource, ContainerResourceMetricSource)):
-            statuses.append(_build_resource_status(source, utilization, usage))
-            continue
-        assert source is not None  # the calculator has a result for it
-        proposal = build_proposal(source, CalculatedReplicas(replicas=size, utilization=utilization, usage=usage))
-        assert isinstance(proposal, MetricProposal)  # the result is no error
-        statuses.append(proposal.status)
-    return statuses
+def build_metric_status(source: MetricSource, size: int, utilization: int, usage: int) -> MetricStatus:
+    """Build the status of a metric (``source``: of its spec) from the calculator's result, which is no error."""
+    if isinstance(source, (ResourceMetricSource, ContainerResourceMetricSource)):
+        return _build_resource_status(source, utilization, usage)
+    proposal = build_proposal(source, CalculatedReplicas(replicas=size, utilization=utilization, usage=usage))
+    assert isinstance(proposal, MetricProposal)  # the result is no error
+    return proposal.status
 
 
 def _choose_largest_proposal(

@@ -54,6 +54,11 @@ class PodIndex:
         return PodSelections(ends, PodSelection(self._table, selected))
 
     @property
+    def table(self) -> PodTable:
+        """Return the table of the pods, replaced whenever anything of any pod has changed."""
+        return self._table
+
+    @property
     def pods(self) -> PodSelection:
         """Return all pods."""
         return PodSelection(self._table, np.flatnonzero(self._table.columns["state"] != REMOVED))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
@@ -31,6 +31,7 @@ __all__ = [
     "OwnedPods",
     "PodMaker",
     "ScheduledCall",
+    "WorkloadCounts",
 ]
 
 
@@ -142,7 +143,8 @@ class OwnedPods:
     def __init__(self, api: ApiObjects) -> None:
         self._api = api
         self._of: dict[str, _Pods] = {}
-        self._workloads: dict[Key, _Workload] = {}
+        self.workloads: dict[Key, _Workload] = {}
+        self.turnover = 0  # number of workloads that were added or removed
         self.count = 0
         """Number of changes of owned pods."""
         self.listeners: dict[str, Callable[[str], None]] = {}
@@ -197,9 +199,10 @@ class OwnedPods:
             above = None if replica_set is None else controller_of(replica_set.metadata)
             if above is not None:
                 key = above.kind, namespace, above.name
-        workload = self._workloads.get(key)
+        workload = self.workloads.get(key)
         if workload is None:
-            workload = self._workloads[key] = _Workload(key)
+            workload = self.workloads[key] = _Workload(key)
+            self.turnover += 1
         pods = workload.owners[owner.uid] = _Pods(workload)
         return pods
 
@@ -207,7 +210,8 @@ class OwnedPods:
         """Remove an owner whose last pod has been deleted."""
         del self._of[uid], workload.owners[uid]
         if not workload.owners:
-            del self._workloads[workload.key]
+            del self.workloads[workload.key]
+            self.turnover += 1
 
     # -- by owner ----------------------------------------------------------------------------------------------------
 
@@ -225,18 +229,47 @@ class OwnedPods:
 
     def list_workload_pods(self, key: Key) -> Iterable[Pod]:
         """Return the pods of a workload, owner by owner."""
-        workload = self._workloads.get(key)
+        workload = self.workloads.get(key)
         return () if workload is None else (pod for owned in workload.owners.values() for pod in owned.pods.values())
 
     def changes(self, key: Key) -> int:
         """Return a number that differs after every change of a workload's pods; 0 while it has none."""
-        workload = self._workloads.get(key)
+        workload = self.workloads.get(key)
         return 0 if workload is None else workload.changes
+
+    def find_workloads(self, keys: Iterable[Key]) -> WorkloadCounts:
+        """Return the counts of some workloads, in their order."""
+        return WorkloadCounts(self, tuple(keys))
 
     def count_ready(self, key: Key) -> int:
         """Return how many pods of a workload are ready and not being deleted."""
-        workload = self._workloads.get(key)
+        workload = self.workloads.get(key)
         return 0 if workload is None else workload.ready
+
+
+class WorkloadCounts:
+    """Counts of the pods of some workloads (``keys``), whether these exist or not. The workloads are looked up once."""
+
+    __slots__ = ("_owned", "_turnover", "_workloads", "keys")
+
+    def __init__(self, owned: OwnedPods, keys: Sequence[Key]) -> None:
+        self._owned, self.keys, self._turnover = owned, keys, -1
+        self._workloads: list[_Workload | None] = []
+
+    def _list(self) -> list[_Workload | None]:
+        """Return the workloads; None for one without pods."""
+        if self._turnover != self._owned.turnover:
+            self._workloads = [self._owned.workloads.get(key) for key in self.keys]
+            self._turnover = self._owned.turnover
+        return self._workloads
+
+    def list_changes(self) -> list[int]:
+        """Return :meth:`OwnedPods.changes` of each workload."""
+        return [0 if workload is None else workload.changes for workload in self._list()]
+
+    def list_ready(self) -> list[int]:
+        """Return :meth:`OwnedPods.count_ready` of each workload."""
+        return [0 if workload is None else workload.ready for workload in self._list()]
 
 
 Admit = Callable[[Pod], Pod]

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from kscale.effects import LAST_TIME, SECOND, ZERO_TIME, Moment, VirtualTime
 from kscale.objects.api.core import Pod
 from kscale.objects.conditions import find
-from kscale.world.simulated.controllers import HAPPENINGS, Key, OwnedPods
+from kscale.world.simulated.controllers import HAPPENINGS, Key, OwnedPods, WorkloadCounts
 
 __all__ = ["MILLION", "DurationDistribution", "Load", "Queue", "RandomDraws", "Signal", "Usage", "serving_since"]
 
@@ -268,13 +268,14 @@ _STEP: Final = SECOND
 
 
 class _UsageColumns:
-    """All signals of ``usage`` as columns, which are read together.
+    """All signals of ``usage`` as columns, which are read together. ``workloads``: counts of the pods of its workloads.
 
     ``values``: the value of each signal from ``begin`` on, constant until ``flat`` (int64[signals]). ``until``: the
     first time at which one of them changes.
     """
 
-    def __init__(self, usage: Mapping[Key, Mapping[str, Usage]]) -> None:
+    def __init__(self, usage: Mapping[Key, Mapping[str, Usage]], workloads: WorkloadCounts) -> None:
+        self._workloads = workloads
         self.usage = {key: {**own} for key, own in usage.items()}
         self._names = [sorted(own) for own in usage.values()]
         entries = [own[name] for own in usage.values() for name in sorted(own)]
@@ -309,11 +310,8 @@ class _UsageColumns:
         self.flat = np.where(ends & (self._repeat == 0), LAST_TIME, change)
         self.begin, self.until = begin, int(self.flat.min(initial=LAST_TIME))
 
-    def read(self, begin: Moment, end: Moment, ready: Sequence[int]) -> dict[Key, dict[str, int]]:
-        """Return the usage of each ready pod over an interval, in milli, by workload and resource or metric.
-
-        ``ready``: number of ready pods of each workload.
-        """
+    def read(self, begin: Moment, end: Moment) -> dict[Key, dict[str, int]]:
+        """Return the usage of each ready pod over an interval, in milli, by workload and resource or metric."""
         if not self.begin <= begin < self.until:
             self._move_to(begin)
         amounts = self.values
@@ -321,7 +319,7 @@ class _UsageColumns:
             amounts = amounts.copy()
             for i in np.flatnonzero((self.flat < end) | (end - begin < _MILLISECOND)).tolist():
                 amounts[i] = self._signals[i].mean(begin, end)
-        pods = np.array(ready, np.int64)[self._workload]
+        pods = np.array(self._workloads.list_ready(), np.int64)[self._workload]
         shares = np.where(self._per_pod, amounts, np.where(pods > 0, amounts // np.maximum(pods, 1), 0))
         values = iter(shares.tolist())
         return {key: {name: next(values) for name in names} for key, names in zip(self.usage, self._names, strict=True)}
@@ -379,8 +377,8 @@ class Load:
         """Return the usage in milli (:meth:`get_usage`) of each workload by name of the resource or metric."""
         columns = self._columns
         if columns is None or columns.usage != self.usage or [*columns.usage] != [*self.usage]:
-            columns = self._columns = _UsageColumns(self.usage)
-        result = columns.read(begin, end, [*map(self.pods.count_ready, self.usage)])
+            columns = self._columns = _UsageColumns(self.usage, self.pods.find_workloads(self.usage))
+        result = columns.read(begin, end)
         for key in self.queues:
             result[key] = {name: self.get_usage(key, name, begin, end) or 0 for name in self.names(key)}
         self._until = begin, columns.until

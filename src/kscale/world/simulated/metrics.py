@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -30,7 +30,7 @@ from kscale.objects.quantity import Quantity
 from kscale.objects.selectors import parse_selector
 from kscale.objects.times import format_duration
 from kscale.world.protocols import MetricsAnswer
-from kscale.world.simulated.controllers import HAPPENINGS, Key
+from kscale.world.simulated.controllers import HAPPENINGS, Key, WorkloadCounts
 from kscale.world.simulated.load import Load, Signal, serving_since
 
 __all__ = ["ExternalMetric", "Pipeline", "SimulatedMetrics"]
@@ -65,11 +65,16 @@ class ExternalMetric(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Scrape(msgspec.Struct, frozen=True):
-    """Values of one scrape. ``changes`` equals that of the previous scrape if only the time differs."""
+    """Values of one scrape. ``changes`` equals that of the previous scrape if only the time differs.
+
+    ``names``: of the used resources and metrics by workload; the same object as in the previous scrape if it is equal,
+    in the same order.
+    """
 
     at: Moment
     changes: int
     used: dict[Key, dict[str, int]]
+    names: dict[Key, tuple[str, ...]]
     external: dict[tuple[str, str], list[int]]
 
 
@@ -85,8 +90,8 @@ class _Rows:
     """Usage columns of these pods by resources, without times and amounts."""
 
 
-def _list_reported_resources(used: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the resources of a workload's usage (``used``, by resource or metric) that metrics-server reports."""
+def _list_reported_resources(used: Collection[str]) -> tuple[str, ...]:
+    """Return the resources among the used resources and metrics of a workload that metrics-server reports."""
     return tuple([name for name in _RESOURCES if name in used])
 
 
@@ -100,23 +105,26 @@ class _CachedRows(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """Groups of running pods with their resources, and the workload of each group, at a scrape and change count.
+    """Groups of running pods with their resources, by workload, at a scrape and change count.
 
-    ``complete``: the groups are the same for later scrapes while ``pods``, the change count, is the same.
+    ``workloads``: the workloads of the scrape. ``changes``: change counts of their pods. ``is_complete``: by workload,
+    whether its groups are the same for later scrapes while its pods are unchanged.
+    ``parts``: the groups of each workload.
     """
 
     scrape: _Scrape
     pods: int
-    complete: bool
-    parts: list[tuple[_Rows, Sequence[str]]]
-    workloads: list[Key]
+    workloads: WorkloadCounts
+    changes: list[int]
+    is_complete: list[bool]
+    parts: list[list[tuple[_Rows, Sequence[str]]]]
 
 
 class _Joined(NamedTuple):
     """Cached result of a query by columns.
 
     ``parts``: groups of pods with their resources, and ``workloads``: the workload of each. ``pods``: the change count
-    of pods at which the parts are the same; None if they depend on the time. ``used``: usage of the scrape.
+    of pods at which the parts are the same; None if they depend on the time. ``used``, ``names``: of the scrape.
     ``usage``: usage of all parts ``at`` the time of a scrape, and ``joined``: the same without times and amounts.
     ``first``: rows of the first containers of serving pods (None: all rows). ``served``: their number by part.
     """
@@ -130,21 +138,22 @@ class _Joined(NamedTuple):
     workloads: Sequence[Key] = ()
     pods: int | None = None
     used: Mapping[Key, Mapping[str, int]] = {}
+    names: Mapping[Key, Sequence[str]] | None = None
 
     @classmethod
     def of(cls, parts: Sequence[tuple[_Rows, Sequence[str]]], usage: PodUsage) -> _Joined:
         """Build the cached result of a query. ``usage``: the concatenated usage of all parts."""
-        begins = np.append(0, usage.ends)[:-1]
-        serves = np.repeat([rows.serves for rows, _ in parts], [len(rows.keys) for rows, _ in parts])
-        served = [len(rows.keys) if rows.serves else 0 for rows, _ in parts]
-        first = begins[serves.astype(bool)]
-        every_row = len(first) == len(usage.container)
-        return cls(parts, usage, usage, ZERO_TIME, None if every_row else first, np.array(served, np.int64))
+        serves, sizes = [rows.serves for rows, _ in parts], np.array([len(rows.keys) for rows, _ in parts], np.int64)
+        first = None  # all rows
+        if not all(serves) or len(usage.container) != len(usage):
+            first = np.append(0, usage.ends)[:-1][np.repeat(serves, sizes)]
+        return cls(parts, usage, usage, ZERO_TIME, first, np.where(serves, sizes, 0))
 
     def is_of(self, parts: Sequence[tuple[_Rows, Sequence[str]]]) -> bool:
         """Check whether the result consists of exactly these parts: pods with the same resources."""
         return len(parts) == len(self.parts) and all(
-            mine[0] is theirs[0] and mine[1] == theirs[1] for mine, theirs in zip(self.parts, parts, strict=True)
+            mine is theirs or (mine[0] is theirs[0] and mine[1] == theirs[1])
+            for mine, theirs in zip(self.parts, parts, strict=True)
         )
 
     def later(self, time: Moment, used: Mapping[Key, Mapping[str, int]]) -> PodUsage:
@@ -188,13 +197,16 @@ class SimulatedMetrics:
         now, pods = self._time.now, self._load.pods.count
         last = self._scrapes[-1] if self._scrapes else None
         if last is not None and pods == self._pods_then and now < self._steady_until + self._ends_before:
-            scrape = _Scrape(now, last.changes, last.used, last.external)
+            scrape = _Scrape(now, last.changes, last.used, last.names, last.external)
         else:
             used, external = self._load.used_by_all(now - self.pipeline.window, now), self._external(now)
             same = last is not None and pods == self._pods_then and used == last.used and external == last.external
             if last is not None and same:
                 used = last.used  # so that amounts computed from it are recognized
-            scrape = _Scrape(now, 0 if last is None else last.changes + (not same), used, external)
+            names = dict(zip(used, map(tuple, used.values()), strict=True))
+            if last is not None and last.names == names and [*last.names] == [*names]:
+                names = last.names
+            scrape = _Scrape(now, 0 if last is None else last.changes + (not same), used, names, external)
             self._steady_until = self._find_steady_end(now - self.pipeline.window)
         self._pods_then = pods
         self._scrapes.append(scrape)
@@ -267,21 +279,21 @@ class SimulatedMetrics:
     def _columns(self, asked: GetMetric, last: _Scrape) -> PodUsage:
         """Return the usage of all matching pods in columns, computed by workload instead of by pod."""
         known = self._joined.get(asked)
-        if known is not None and known.pods == self._load.pods.count and known.used.keys() == last.used.keys():
-            before, now = known.used, last.used
-            if before is now or all(before[key].keys() == now[key].keys() for key in known.workloads):
-                return self._store(asked, known, last)
+        if known is not None and known.pods == self._load.pods.count and known.names is last.names:
+            return self._store(asked, known, last)
         listed = self._list_parts(last)
-        parts, workloads = listed.parts, listed.workloads
-        if asked.namespace or asked.selector:
-            selector = parse_selector(asked.selector) if asked.selector else None
+        namespace, selector = asked.namespace, parse_selector(asked.selector) if asked.selector else None
+        chosen = [
+            (key, of_key)
+            for key, of_key in zip(listed.workloads.keys, listed.parts, strict=True)
+            if of_key and (not namespace or key[1] == namespace)
+        ]
+        if selector is not None:
             chosen = [
-                i
-                for i, (key, (rows, _)) in enumerate(zip(workloads, parts, strict=True))
-                if (not asked.namespace or key[1] == asked.namespace)
-                and (selector is None or selector.matches(rows.labels or {}))
+                (key, [part for part in of_key if selector.matches(part[0].labels or {})]) for key, of_key in chosen
             ]
-            parts, workloads = [parts[i] for i in chosen], [workloads[i] for i in chosen]
+        parts = [part for _, of_key in chosen for part in of_key]
+        workloads = [key for key, of_key in chosen for _ in of_key]
         if not parts:
             return PodUsage.of([])
         cached = previous = self._joined.pop(asked, None)
@@ -290,31 +302,35 @@ class SimulatedMetrics:
         if cached is None:
             usages = [self._part(key[1], *part) for key, part in zip(workloads, parts, strict=True)]
             cached = _Joined.of(parts, PodUsage.concatenate(usages, None if previous is None else previous.joined))
-        pods = self._load.pods.count if listed.complete else None
+        pods = self._load.pods.count if all(listed.is_complete) else None
         return self._store(asked, cached._replace(workloads=workloads, pods=pods), last)
 
     def _list_parts(self, last: _Scrape) -> _Parts:
-        """Return the running pods of all workloads with reported usage, cached while pods and scrape stay."""
+        """Return the running pods of all workloads with reported usage; unchanged ones are those of the last call."""
         count, listed = self._load.pods.count, self._parts
         if listed is not None and listed.scrape is last and listed.pods == count:
             return listed
-        parts: list[tuple[_Rows, Sequence[str]]] = []
-        workloads: list[Key] = []
-        changes, complete = self._load.pods.changes, True
-        for key, used in last.used.items():
-            names = _list_reported_resources(used)
-            if not names:
-                complete = False
-                continue
-            of_key = self._rows.get(key)
-            if of_key is None or not of_key.complete or of_key.changes != changes(key):
+        names = last.names
+        if listed is None or listed.scrape.names is not names:
+            workloads = self._load.pods.find_workloads(names)
+            changes, is_complete, which = workloads.list_changes(), [False] * len(names), [*range(len(names))]
+            parts: list[list[tuple[_Rows, Sequence[str]]]] = [[] for _ in names]
+        else:
+            workloads, is_complete, parts = listed.workloads, listed.is_complete.copy(), listed.parts.copy()
+            changes, before = workloads.list_changes(), listed.changes
+            which = [
+                i
+                for i, (now, then, same) in enumerate(zip(changes, before, is_complete, strict=True))
+                if not same or now != then
+            ]
+        for i in which:
+            key = workloads.keys[i]
+            reported = _list_reported_resources(names[key])
+            if reported:
                 of_key = self._rows_of(key, last.at)
-            complete = complete and of_key.complete
-            for rows in of_key.rows:
-                if rows.containers:
-                    parts.append((rows, names))
-                    workloads.append(key)
-        self._parts = _Parts(last, count, complete, parts, workloads)
+                is_complete[i] = of_key.complete
+                parts[i] = [(rows, reported) for rows in of_key.rows if rows.containers]
+        self._parts = _Parts(last, count, workloads, changes, is_complete, parts)
         return self._parts
 
     def _store(self, asked: GetMetric, joined: _Joined, last: _Scrape) -> PodUsage:
@@ -329,7 +345,7 @@ class SimulatedMetrics:
         usage = next(same, None) or joined.later(last.at // SECOND * SECOND, last.used)
         self._joined.pop(asked, None)
         # Keep the queries ordered by last use.
-        self._joined[asked] = joined._replace(usage=usage, at=last.at, used=last.used)
+        self._joined[asked] = joined._replace(usage=usage, at=last.at, used=last.used, names=last.names)
         if len(self._joined) > _QUESTIONS:
             del self._joined[next(iter(self._joined))]
         return usage
