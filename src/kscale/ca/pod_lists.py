@@ -698,14 +698,18 @@ def are_all_pods_new(pods: Iterable[Pod], now: Moment) -> bool:
     True if all pods are younger than 2 seconds, or if there are pods that request GPUs and all of these are younger
     than 30 seconds. Raises InputError if a creation time is malformed.
     """
-    ages = [(_parse_creation_time(pod), pod) for pod in pods]
-    if not ages:
+    pods = [*pods]
+    first_pods: dict[str | None, Pod] = {}
+    for pod in pods:
+        first_pods.setdefault(pod.metadata.creation_timestamp, pod)
+    if not pods:
         return False
-    if min(created for created, _ in ages) + UNSCHEDULABLE_POD_TIME_BUFFER > now:
+    created = {text: _parse_creation_time(pod) for text, pod in first_pods.items()}
+    if min(created.values()) + UNSCHEDULABLE_POD_TIME_BUFFER > now:
         return True
-    if max(created for created, _ in ages) + UNSCHEDULABLE_POD_WITH_GPU_TIME_BUFFER <= now:
+    if max(created.values()) + UNSCHEDULABLE_POD_WITH_GPU_TIME_BUFFER <= now:
         return False  # whichever pods request GPUs
-    gpu = [created for created, pod in ages if pod_requests_gpu(pod)]
+    gpu = [created[pod.metadata.creation_timestamp] for pod in pods if pod_requests_gpu(pod)]
     return bool(gpu) and min(gpu) + UNSCHEDULABLE_POD_WITH_GPU_TIME_BUFFER > now
 
 

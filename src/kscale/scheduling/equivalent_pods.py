@@ -67,7 +67,7 @@ def number_controllers_and_shapes(pods: Sequence[PodRecord]) -> tuple[NDArray[np
     """
     if isinstance(pods, PodRows):
         if pods.equivalence is None:
-            pods.equivalence = _shapes_of_rows(pods, Digester())
+            pods.equivalence = _find_shared_numbers(pods) or _shapes_of_rows(pods, Digester())
         else:  # they may be those of more pods
             pods.equivalence = _limit(pods.equivalence[0]), _limit(pods.equivalence[1])
         return pods.equivalence
@@ -85,6 +85,22 @@ def number_controllers_and_shapes(pods: Sequence[PodRecord]) -> tuple[NDArray[np
         contents = pod.digest(digester) if pods_of[uid] > 1 else b""  # a pod alone is equivalent to no other
         shape[i] = shapes.setdefault((number, contents), len(shapes))
     return controller, shape
+
+
+def _find_shared_numbers(pods: PodRows) -> tuple[NDArray[np.int32], NDArray[np.int32]] | None:
+    """Return the numbers of pods of a table that shares them with other tables; None for pods of any other table.
+
+    The numbers of all pods that can be pending in one of these tables are computed together on first use.
+    """
+    shared = pods.table.equivalence
+    if shared is None or not pods.pending:
+        return None
+    by_row = shared.by_row
+    if by_row is None:
+        controllers, shapes = np.full((2, len(pods.table)), _NO_CONTROLLER, dtype=np.int32)
+        controllers[shared.rows], shapes[shared.rows] = _shapes_of_rows(PodRows(pods.table, shared.rows), Digester())
+        by_row = shared.by_row = controllers, shapes
+    return _limit(pods.select(by_row[0])), _limit(pods.select(by_row[1]))
 
 
 _SHAPES = "shapes of pods"

@@ -216,8 +216,8 @@ class GroupedPods:
         self.requests = np.zeros((1, 2))
         """float64[K, 2]: different amounts of cpu and memory."""
         self._sums: dict[bytes, tuple[int, int]] = {}
-        self._values: tuple[Callable[[Mapping[str, int]], float], NDArray[np.float64]] | None = None
-        """The last function of :meth:`get_values`, and its values."""
+        self._values: list[tuple[Callable[[Mapping[str, int]], float], NDArray[np.float64]]] = []
+        """The last function of :meth:`get_values`, and its values; shared with parts that have the same classes."""
         self.counted: NDArray[np.int64] | None = None
         """Cached result of ``class_counts``."""
         taken = [(pod.occupancy.get(CPU, 0), pod.occupancy.get(MEMORY, 0)) for pod in self.unique]
@@ -232,7 +232,7 @@ class GroupedPods:
         """Return a copy with the session's class numbers: ``unique`` has all classes that the session can check."""
         part = copy(self)
         class_of, unique = session.classes_of(self.unique)[self.class_of], [*session.pods[: session.checked_count]]
-        vars(part).update(class_of=class_of, unique=unique, counted=None, _sums={}, _values=None)
+        vars(part).update(class_of=class_of, unique=unique, counted=None, _sums={}, _values=[])
         return part
 
     def select_groups(self, groups: NDArray[np.int64]) -> GroupedPods:
@@ -288,15 +288,16 @@ class GroupedPods:
 
     def get_values(self, value_of: Callable[[Mapping[str, int]], float]) -> NDArray[np.float64]:
         """Return ``value_of`` what a pod of each class occupies: float64[classes]. The last result is cached."""
-        cached = self._values
-        if cached is None or cached[0] != value_of:
-            values = np.array([value_of(pod.occupancy) for pod in self.unique], dtype=np.float64)
-            cached = self._values = value_of, values
-        return cached[1]
+        for function, values in self._values:
+            if function == value_of:
+                return values
+        values = np.array([value_of(pod.occupancy) for pod in self.unique], dtype=np.float64)
+        self._values[:] = [(value_of, values)]
+        return values
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without cached values: their function may be one that cannot be pickled."""
-        return {**vars(self), "_values": None}
+        return {**vars(self), "_values": []}
 
     def keys_of_group(self, group: int) -> list[str]:
         """Return the keys (``namespace/name``) of the pods of a group."""

@@ -70,6 +70,10 @@ class PodRows(Sequence[PodRecord]):
             result.equivalence = self.equivalence[0][order], self.equivalence[1][order]
         return result
 
+    def select(self, column: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return the pods' entries of ``column``, which has one entry for each row of the table: int32[n]."""
+        return column.take(self._rows)
+
     def digests(self, positions: NDArray[Any], digester: Digester) -> list[bytes]:
         """Return the digests of some pods by which equivalence grouping compares pods."""
         table, rows = self.table, self._rows[positions]
