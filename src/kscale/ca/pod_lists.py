@@ -22,6 +22,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from kscale._native import _names
 from kscale.ca.gpu import pod_requests_gpu
 from kscale.ca.options import AutoscalingOptions
 from kscale.effects import SECOND, Event, Moment
@@ -165,7 +166,8 @@ class PendingPodList(msgspec.Struct, eq=False):
             missing = np.flatnonzero(numbers[stamps] == 0)
             if len(missing):
                 numbers[stamps[missing]] = _number_kinds(records.take(missing), known)
-            present, kind = _order_by_first_use(numbers[stamps])
+            kind, first = _names.number_values(numbers[stamps])
+            present = numbers[stamps[first]].astype(np.int64)
             entries = list(known.items())
             used_kinds = [entries[number - 1] for number in present.tolist()]
             if len(missing) and len(known) > 2 * len(used_kinds) + _MAX_UNUSED_KINDS:
@@ -253,16 +255,6 @@ def _number_kinds(unknown: PodRows, known: dict[Hashable, tuple[int, Pod]]) -> N
             known[key] = len(known) + 1, unknown[at].pod
         numbers.append(known[key][0])
     return np.array(numbers, dtype=np.int64)[which]
-
-
-def _order_by_first_use(numbers: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return the distinct numbers in order of first occurrence, and for each entry its index among them (int32[n])."""
-    first = np.full(int(numbers.max(initial=0)) + 1, len(numbers))
-    first[numbers[::-1]] = np.arange(len(numbers))[::-1]  # reversed, so that the first occurrence is stored last
-    present = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(numbers))]
-    rank = np.empty(len(first), dtype=np.int32)
-    rank[present] = np.arange(len(present))
-    return present, rank[numbers]
 
 
 def get_record_keys(records: Sequence[PodRecord]) -> list[str]:

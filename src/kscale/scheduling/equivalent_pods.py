@@ -12,9 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from kscale._native import _names
 from kscale.objects.pod_equivalence import Digester
 from kscale.snapshot.classes.pod_shapes import renumber
-from kscale.snapshot.columns import distinct, starts_of_runs
+from kscale.snapshot.columns import distinct
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.rows import PodRows
 
@@ -36,24 +37,7 @@ def equivalence_groups(
     first pod. The first ten shapes of a controller are remembered; every pod of a further shape is a group of its own.
     Upstream: ``core/scaleup/equivalence``.
     """
-    n = len(controller)
-    leader = np.arange(n, dtype=np.int64)
-    owned = np.flatnonzero(controller >= 0)
-    if len(owned):
-        inverse, first = renumber(shape[owned])
-        first_pod = owned[first]
-        of_controller = controller[first_pod]
-        by_controller = np.lexsort((first_pod, of_controller))
-        sorted_controllers = of_controller[by_controller]
-        starts = starts_of_runs(sorted_controllers)
-        rank_sorted = np.arange(len(first)) - np.repeat(starts, np.diff(starts, append=len(first)))
-        rank = np.empty(len(first), dtype=np.int64)
-        rank[by_controller] = rank_sorted
-        remembered = rank[inverse] < MAX_SHAPES
-        leader[owned[remembered]] = first_pod[inverse[remembered]]
-    order = np.argsort(leader, kind="stable").astype(np.int32)
-    leaders = leader[order]
-    return order, np.append(starts_of_runs(leaders), n).astype(np.int32)
+    return _names.equivalence_groups(controller, shape, MAX_SHAPES)
 
 
 _NO_CONTROLLER = -1

@@ -24,7 +24,7 @@ from kscale.records import Result, Rows
 from kscale.scheduling.coercion import PodsLike, pods_of, short
 from kscale.scheduling.compile.resources import UNLIMITED_DEVICES
 from kscale.scheduling.equivalent_pods import equivalence_groups, number_controllers_and_shapes
-from kscale.scheduling.session import Session
+from kscale.scheduling.session import ClassValues, Session
 from kscale.scheduling.status import Verdict
 from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.columns import starts_of_runs
@@ -216,8 +216,8 @@ class GroupedPods:
         self.requests = np.zeros((1, 2))
         """float64[K, 2]: different amounts of cpu and memory."""
         self._sums: dict[bytes, tuple[int, int]] = {}
-        self._values: list[tuple[Callable[[Mapping[str, int]], float], NDArray[np.float64]]] = []
-        """The last function of :meth:`get_values`, and its values; shared with parts that have the same classes."""
+        self._values = ClassValues()
+        """The last function of :meth:`get_values`, and its values; shared with pods that have the same ``unique``."""
         self.counted: NDArray[np.int64] | None = None
         """Cached result of ``class_counts``."""
         taken = [(pod.occupancy.get(CPU, 0), pod.occupancy.get(MEMORY, 0)) for pod in self.unique]
@@ -232,7 +232,7 @@ class GroupedPods:
         """Return a copy with the session's class numbers: ``unique`` has all classes that the session can check."""
         part = copy(self)
         class_of, unique = session.classes_of(self.unique)[self.class_of], [*session.pods[: session.checked_count]]
-        vars(part).update(class_of=class_of, unique=unique, counted=None, _sums={}, _values=[])
+        vars(part).update(class_of=class_of, unique=unique, counted=None, _sums={}, _values=session.class_values)
         return part
 
     def select_groups(self, groups: NDArray[np.int64]) -> GroupedPods:
@@ -240,6 +240,7 @@ class GroupedPods:
         if len(groups) == len(self.starts) - 1 and (groups == np.arange(len(groups))).all():
             return self
         part = copy(self)
+        part._values = self._values  # noqa: SLF001  (of this class)
         positions, part.starts = self.spread(groups)
         part.members = self.members[positions]
         part.class_of = self.class_of[positions]
@@ -297,7 +298,7 @@ class GroupedPods:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without cached values: their function may be one that cannot be pickled."""
-        return {**vars(self), "_values": []}
+        return {**vars(self), "_values": ClassValues()}
 
     def keys_of_group(self, group: int) -> list[str]:
         """Return the keys (``namespace/name``) of the pods of a group."""
