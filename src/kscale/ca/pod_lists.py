@@ -44,6 +44,7 @@ from kscale.objects.pod_owners import (
     pod_annotation,
 )
 from kscale.objects.times import format_duration, moment_in, parse_duration
+from kscale.scheduling.coercion import priorities_of
 from kscale.scheduling.place import place as filter_out_schedulable
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.rows import PodRows, take_records
@@ -368,6 +369,14 @@ def is_expendable(pod: Pod, cutoff: int) -> bool:
 def filter_out_expendable_pods(pods: Iterable[Pod], cutoff: int) -> list[Pod]:
     """Return the pods that are not expendable, in order. A pod of a priority below ``cutoff`` is expendable."""
     return [pod for pod in pods if not is_expendable(pod, cutoff)]
+
+
+def find_expendable_pods(pods: PendingPodList, cutoff: int) -> NDArray[np.bool_]:
+    """Return which pods are expendable, that is, of a priority below ``cutoff``: bool[n]."""
+    low = priorities_of(pods.records) < cutoff  # a pod without priority has 0 here
+    if cutoff <= 0 or not low.any():
+        return low
+    return low & (pods.answer_once(_HAS_PRIORITY_KEY, lambda pod: pod.spec.priority is not None) > 0)
 
 
 def find_expendable_placed_pods(snapshot: Snapshot, cutoff: int) -> NDArray[np.int64]:
