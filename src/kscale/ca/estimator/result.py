@@ -443,8 +443,8 @@ class EstimateResult(Result):
         """Return the sum of a value of the pods that fit, added one by one in the order of their placement.
 
         ``value_of`` computes the value from what a pod occupies, by resource: cpu in milli-units, otherwise bytes or
-        counts. It is called once for equal pods, and its values are cached for later estimates: it must depend on nothing
-        else.
+        counts. It must depend on nothing else: it is called once for equal pods, and its values are cached for later
+        estimates.
         """
         classes = self._class_of.take(self.order_numbers)
         if not len(classes):
