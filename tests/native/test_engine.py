@@ -230,6 +230,8 @@ def test_verdicts_are_checks_for_any_thread_count(problem: Problem, threads: int
     pods = np.arange(engine.n_classes, dtype=np.int32)
     verdicts = engine.verdicts(pods, threads=threads)
     assert verdicts.tolist() == [[engine.check(c, n) for n in range(engine.nodes)] for c in pods]
+    for n in range(engine.nodes):
+        assert engine.fits(np.array(pods, np.int32), n).tolist() == [engine.check(c, n) == 0 for c in pods]
 
 
 @given(problems(storage=True))
@@ -263,6 +265,8 @@ SMALL: Problem = {
     "call",
     [
         lambda e: e.check(1, 0),
+        lambda e: e.fits(np.array([1], np.int32), 0),
+        lambda e: e.fits(np.array([0], np.int32), 2),
         lambda e: e.check(0, 2),
         lambda e: e.check(-1, 0),
         lambda e: e.place(0, 99),

@@ -272,6 +272,22 @@ def test_sums_that_are_not_there(change: dict[str, Any]) -> None:
     assert count.tolist() == [1, 0]
 
 
+@given(st.lists(st.one_of(st.integers(0, 20), st.integers(0, 2**31 - 1)), max_size=40))
+def test_values_are_numbered_in_their_order(values: list[int]) -> None:
+    number, first = _names.number_values(np.array(values, np.int32))
+    known = list(dict.fromkeys(values))
+    assert number.tolist() == [known.index(value) for value in values]
+    assert first.tolist() == [values.index(value) for value in known]
+
+
+def test_values_and_groups_that_are_not_there() -> None:
+    with pytest.raises(NativeError):
+        _names.number_values(np.array([0, -1], np.int32))
+    for controller, shape in ([0], [1]), ([0], [-1]), ([1], [0]), ([0, 0], [0]):
+        with pytest.raises(NativeError):
+            _names.equivalence_groups(np.array(controller, np.int32), np.array(shape, np.int32), 10)
+
+
 @pytest.mark.parametrize(
     ("row", "source", "at", "size", "other"),
     [(0, 1, 0, 1, 0), (0, 0, 3, 1, 0), (0, 0, -1, 1, 0), (0, 0, 0, 1, 3), (0, 0, 0, 4, 0), (1, 0, 0, 1, 0),

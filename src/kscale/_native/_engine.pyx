@@ -409,6 +409,18 @@ cdef class Engine:
         self.callbacks_worked()
         return result
 
+    def fits(self, const int32_t[::1] pods not None, node):
+        """Run :meth:`check` of classes on one node: uint8[len(pods)], 1 = :meth:`check` returns 0."""
+        cdef int32_t where = self.node(node)
+        cdef Py_ssize_t i, n = pods.shape[0]
+        indices(pods, 0, self.e.classes(), "pods")
+        result = np.zeros(n, dtype=np.uint8)
+        cdef uint8_t[::1] out = result
+        for i in range(n):
+            out[i] = self.e.check_single(pods[i], where) == 0
+        self.callbacks_worked()
+        return result
+
     def check_alone(self, plugin, pod, node):
         """Run one counting Filter alone. Returns None if the pod passes, else (detail, number of the constraint,
         term or driver that rejects it, or -1). ``plugin``: number of the Filter.

@@ -345,3 +345,85 @@ def have_uids(const int64_t[::1] rows, list buffers, const int32_t[::1] source, 
         if texts[i] != NULL:
             to[i] = c_same_text(texts[i], <const char*>&data[0] + at[i], size[i])
     return out
+
+
+def number_values(const int32_t[::1] values not None):
+    """Number the distinct values (none is negative) from 0, in the order of their first entries.
+
+    Returns (number of each entry's value: int32[n], position of the first entry with each value: int64[k]).
+    """
+    cdef Py_ssize_t i, n = values.shape[0]
+    cdef int32_t value, top = -1, count = 0
+    cdef vector[int32_t] dense
+    cdef unordered_map[int32_t, int32_t] sparse
+    cdef vector[int64_t] first
+    out = np.empty(n, dtype=np.int32)
+    cdef int32_t[::1] number = out
+    cdef int32_t* found
+    for i in range(n):
+        if values[i] < 0:
+            raise NativeError("number_values: a negative value")
+        top = max(top, values[i])
+    cdef bint is_dense = top < 64 * n
+    if is_dense:
+        dense.resize(top + 1, 0)
+    for i in range(n):
+        value = values[i]
+        found = &dense[value] if is_dense else &sparse[value]
+        if found[0] == 0:
+            first.push_back(i)
+            found[0] = <int32_t>first.size()
+        number[i] = found[0] - 1
+    firsts = np.empty(first.size(), dtype=np.int64)
+    cdef int64_t[::1] positions = firsts
+    if not first.empty():
+        memcpy(&positions[0], first.data(), first.size() * sizeof(int64_t))
+    return out, firsts
+
+
+def equivalence_groups(const int32_t[::1] controller not None, const int32_t[::1] shape not None, int32_t most):
+    """Group pods with equal shape; a pod without a controller (-1) is a group of its own.
+
+    So is every pod of a shape of a controller that has ``most`` other shapes before it. A shape has one controller.
+    Returns (pods, group after group in the order of their first pods: int32[n]; where groups start in them, and n:
+    int32[groups + 1]).
+    """
+    cdef Py_ssize_t i, n = controller.shape[0]
+    cdef int32_t c, s, at = 0, shapes = 0, controllers = 0
+    cdef vector[int32_t] first, known, leader, size, starts
+    if shape.shape[0] != n:
+        raise NativeError("equivalence_groups: shapes do not match")
+    for i in range(n):
+        c, s = controller[i], shape[i]
+        if c >= 0 and not (0 <= s < n and c < n):
+            raise NativeError("equivalence_groups: a number out of bounds")
+    first.resize(n, -1)  # first pod of each shape; -2: the shape is not remembered
+    known.resize(n, 0)
+    leader.resize(n, 0)
+    size.resize(n, 0)
+    for i in range(n):
+        leader[i] = <int32_t>i
+        c = controller[i]
+        if c >= 0:
+            s = shape[i]
+            if first[s] == -1:
+                first[s] = <int32_t>i if known[c] < most else -2
+                known[c] += 1
+            if first[s] >= 0:
+                leader[i] = first[s]
+        size[leader[i]] += 1
+    for i in range(n):
+        if leader[i] == i:
+            starts.push_back(at)
+            at += size[i]
+            size[i] = at - size[i]  # from now on: where the next pod of the group goes
+    starts.push_back(at)
+    pods = np.empty(n, dtype=np.int32)
+    cdef int32_t[::1] to = pods
+    for i in range(n):
+        to[size[leader[i]]] = <int32_t>i
+        size[leader[i]] += 1
+    ends = np.empty(starts.size(), dtype=np.int32)
+    cdef int32_t[::1] of_groups = ends
+    memcpy(&of_groups[0], starts.data(), starts.size() * sizeof(int32_t))
+    return pods, ends

@@ -12,14 +12,16 @@ from operator import attrgetter
 from typing import Final
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
 from kscale.ca.loop_state import LoopState, RememberedTarget
 from kscale.effects import Moment
 from kscale.objects.api.core import Node
-from kscale.objects.nodegroup import Groups, GroupsLike, NodeGroup, have_equal_group_inputs
+from kscale.objects.argument_types import check_fields
+from kscale.objects.nodegroup import Groups, GroupsLike, NodeGroup, have_equal_group_inputs, instance_id_of
 from kscale.snapshot.cluster import Cluster
-from kscale.snapshot.snapshot import Snapshot
+from kscale.snapshot.snapshot import BeforeLosses, Snapshot
 
 __all__ = ["get_described_targets", "resolve_groups", "restore_targets", "save_targets"]
 
@@ -28,6 +30,12 @@ class _LastGroups(msgspec.Struct, eq=False):
     """The last resolved groups, cached with the interner that the snapshots of a cluster share."""
 
     last: tuple[Sequence[Node], list[NodeGroup], Groups] | None = None
+
+
+class _ResolvedGroups(msgspec.Struct, eq=False):
+    """The last groups resolved over a snapshot, with their descriptions; cached with the snapshot."""
+
+    last: tuple[list[NodeGroup], Groups] | None = None
 
 
 def resolve_groups(snapshot: Snapshot, groups: GroupsLike) -> Groups:
@@ -45,6 +53,9 @@ def resolve_groups(snapshot: Snapshot, groups: GroupsLike) -> Groups:
         if described == every and (before is nodes or have_equal_group_inputs(described, before, nodes)):
             cache.last = nodes, described, known
             return known
+    selected = _select_resolved_groups(snapshot, every)
+    if selected is not None:
+        return selected
     copies = [_copy_group(group) if isinstance(group, NodeGroup) else group for group in every]
     described = [] if cache.last is None else cache.last[1]
     checked = {i for i, (group, last) in enumerate(zip(every, described, strict=False)) if group == last}
@@ -52,7 +63,50 @@ def resolve_groups(snapshot: Snapshot, groups: GroupsLike) -> Groups:
     structs = [group for group in copies if isinstance(group, NodeGroup)]
     if len(structs) == len(every):
         cache.last = nodes, structs, resolved
+        snapshot.memo.get(_ResolvedGroups, _ResolvedGroups).last = structs, resolved
     return resolved
+
+
+def _select_resolved_groups(snapshot: Snapshot, groups: Sequence[object]) -> Groups | None:
+    """Return the groups of a snapshot after a loss of nodes, without the lost nodes of those resolved before the loss.
+
+    None if they have to be resolved anew: the groups may only differ in target sizes and in the lost nodes that they
+    list, and none may name the node to copy.
+    """
+    losses = BeforeLosses.find(snapshot)
+    before = None if losses is None else losses.snapshot.memo.find(_ResolvedGroups)
+    if losses is None or before is None or before.last is None or len(before.last[0]) != len(groups):
+        return None
+    described, resolved = before.last
+    lost_rows = np.delete(np.arange(len(losses.snapshot.nodes)), losses.nodes).tolist()
+    lost = {losses.snapshot.nodes[i] for i in lost_rows}
+    changed: list[NodeGroup] = []
+    for group, old, known in zip(groups, described, resolved, strict=True):
+        if not isinstance(group, NodeGroup) or old.from_node is not None:
+            return None
+        is_changed = group != old
+        if is_changed:
+            listed = copy(group)
+            listed.nodes, listed.target_size = old.nodes, old.target_size
+            if listed != old or group.nodes != [name for name in old.nodes if name not in lost]:
+                return None
+        if bool(group.nodes) != bool(old.nodes) or not lost.isdisjoint(group.nodes):
+            return None
+        if not is_changed and lost.isdisjoint(known.nodes):
+            changed.append(known)
+            continue
+        result = copy(known)
+        result.nodes = [name for name in known.nodes if name not in lost]
+        result.target_size = len(result.nodes) if group.target_size is None else group.target_size
+        if group.instances is None:
+            columns = snapshot.columns
+            members = [columns.objects[columns.index[name]] for name in result.nodes if name in columns.index]
+            result.instances = [*map(instance_id_of, members), *group.unregistered_instances]
+        check_fields(result)
+        if result.target_size < 0:
+            return None
+        changed.append(result)
+    return resolved.without_nodes(lost, changed)
 
 
 def _copy_group(group: NodeGroup) -> NodeGroup:

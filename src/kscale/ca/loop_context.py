@@ -45,7 +45,7 @@ from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.caches import cached_by_identity
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.pods.record import PodRecord
-from kscale.snapshot.snapshot import Snapshot
+from kscale.snapshot.snapshot import BeforeLosses, Snapshot
 
 __all__ = [
     "LoopContext",
@@ -191,6 +191,13 @@ def _filter_daemon_sets(workloads: Sequence[KubeObject]) -> list[DaemonSet]:
     return [each for each in workloads if isinstance(each, DaemonSet)]
 
 
+class _ExamplesBeforeLosses(dict[str, tuple[Node, NodeTemplate]]):
+    """The last example (:meth:`LoopContext._examples`) of each node by name, with the node that it was built from.
+
+    Cached with a snapshot: after losses of other nodes, a node has the same pods as before.
+    """
+
+
 class LoopContext:
     """A loop in progress: its inputs, the cluster as its simulation changes it, and the state for the next loop.
 
@@ -323,6 +330,13 @@ class LoopContext:
         if not nodes:
             return []
         snapshot, informers, index = self.snapshot, self.snapshot.informers, self.snapshot.columns.index
+        losses = BeforeLosses.find(snapshot)
+        known = {} if losses is None else losses.snapshot.memo.get(_ExamplesBeforeLosses, _ExamplesBeforeLosses)
+        names = [node.metadata.name for node in nodes]
+        if all(
+            name in index and name in known and known[name][0] is node for name, node in zip(names, nodes, strict=True)
+        ):
+            return [known[name][1] for name in names]
         wanted = np.zeros(len(snapshot.nodes), dtype=np.bool_)
         wanted[[index[node.metadata.name] for node in nodes if node.metadata.name in index]] = True
         at = snapshot.placed.where(_STAYING_PODS_KEY, _can_belong_to_node, np.flatnonzero(wanted[snapshot.placed_node]))
@@ -347,7 +361,11 @@ class LoopContext:
                 return make()
             return cache.get(name, (node, memo, csi, *published), tuple(stamps[rows[here]].tolist()), make)
 
-        return [example(node) if node.metadata.name in index else None for node in nodes]
+        examples = [example(node) if node.metadata.name in index else None for node in nodes]
+        if losses is not None:
+            items = zip(names, nodes, examples, strict=True)
+            known.update((name, (node, built)) for name, node, built in items if built is not None)
+        return examples
 
     def add_upcoming_nodes(self, templates: Mapping[str, NodeTemplate]) -> dict[str, int]:
         """Update the snapshot: remove nodes that have not started, add upcoming ones, and use copies of unready nodes.

@@ -22,6 +22,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from kscale._native import _names
 from kscale.ca.gpu import pod_requests_gpu
 from kscale.ca.options import AutoscalingOptions
 from kscale.effects import SECOND, Event, Moment
@@ -44,6 +45,7 @@ from kscale.objects.pod_owners import (
 )
 from kscale.objects.times import format_duration, moment_in, parse_duration
 from kscale.objects.workloads import derived_uid
+from kscale.scheduling.coercion import priorities_of
 from kscale.scheduling.place import place as filter_out_schedulable
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.rows import PodRows, take_records
@@ -166,7 +168,8 @@ class PendingPodList(msgspec.Struct, eq=False):
             missing = np.flatnonzero(numbers[stamps] == 0)
             if len(missing):
                 numbers[stamps[missing]] = _number_kinds(records.take(missing), known)
-            present, kind = _order_by_first_use(numbers[stamps])
+            kind, first = _names.number_values(numbers[stamps])
+            present = numbers[stamps[first]].astype(np.int64)
             entries = list(known.items())
             used_kinds = [entries[number - 1] for number in present.tolist()]
             if len(missing) and len(known) > 2 * len(used_kinds) + _MAX_UNUSED_KINDS:
@@ -254,16 +257,6 @@ def _number_kinds(unknown: PodRows, known: dict[Hashable, tuple[int, Pod]]) -> N
             known[key] = len(known) + 1, unknown[at].pod
         numbers.append(known[key][0])
     return np.array(numbers, dtype=np.int64)[which]
-
-
-def _order_by_first_use(numbers: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return the distinct numbers in order of first occurrence, and for each entry its index among them (int32[n])."""
-    first = np.full(int(numbers.max(initial=0)) + 1, len(numbers))
-    first[numbers[::-1]] = np.arange(len(numbers))[::-1]  # reversed, so that the first occurrence is stored last
-    present = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(numbers))]
-    rank = np.empty(len(first), dtype=np.int32)
-    rank[present] = np.arange(len(present))
-    return present, rank[numbers]
 
 
 def get_record_keys(records: Sequence[PodRecord]) -> list[str]:
@@ -377,6 +370,14 @@ def is_expendable(pod: Pod, cutoff: int) -> bool:
 def filter_out_expendable_pods(pods: Iterable[Pod], cutoff: int) -> list[Pod]:
     """Return the pods that are not expendable, in order. A pod of a priority below ``cutoff`` is expendable."""
     return [pod for pod in pods if not is_expendable(pod, cutoff)]
+
+
+def find_expendable_pods(pods: PendingPodList, cutoff: int) -> NDArray[np.bool_]:
+    """Return which pods are expendable, that is, of a priority below ``cutoff``: bool[n]."""
+    low = priorities_of(pods.records) < cutoff  # a pod without priority has 0 here
+    if cutoff <= 0 or not low.any():
+        return low
+    return low & (pods.answer_once(_HAS_PRIORITY_KEY, lambda pod: pod.spec.priority is not None) > 0)
 
 
 def find_expendable_placed_pods(snapshot: Snapshot, cutoff: int) -> NDArray[np.int64]:
@@ -704,14 +705,18 @@ def are_all_pods_new(pods: Iterable[Pod], now: Moment) -> bool:
     True if all pods are younger than 2 seconds, or if there are pods that request GPUs and all of these are younger
     than 30 seconds. Raises InputError if a creation time is malformed.
     """
-    ages = [(_parse_creation_time(pod), pod) for pod in pods]
-    if not ages:
+    pods = [*pods]
+    first_pods: dict[str | None, Pod] = {}
+    for pod in pods:
+        first_pods.setdefault(pod.metadata.creation_timestamp, pod)
+    if not pods:
         return False
-    if min(created for created, _ in ages) + UNSCHEDULABLE_POD_TIME_BUFFER > now:
+    created = {text: _parse_creation_time(pod) for text, pod in first_pods.items()}
+    if min(created.values()) + UNSCHEDULABLE_POD_TIME_BUFFER > now:
         return True
-    if max(created for created, _ in ages) + UNSCHEDULABLE_POD_WITH_GPU_TIME_BUFFER <= now:
+    if max(created.values()) + UNSCHEDULABLE_POD_WITH_GPU_TIME_BUFFER <= now:
         return False  # whichever pods request GPUs
-    gpu = [created for created, pod in ages if pod_requests_gpu(pod)]
+    gpu = [created[pod.metadata.creation_timestamp] for pod in pods if pod_requests_gpu(pod)]
     return bool(gpu) and min(gpu) + UNSCHEDULABLE_POD_WITH_GPU_TIME_BUFFER > now
 
 

@@ -271,10 +271,11 @@ class QuotaTracker:
         counts: list[tuple[dict[str, int], int]] = []
         nodes, names = nodes if isinstance(nodes, CountedNodes) else CountedNodes.among(nodes)
         group_of = groups.ids_of_nodes(names)
-        of_groups = Counter(group_of)
-        first = dict(zip(reversed(group_of), range(len(nodes) - 1, -1, -1), strict=True))
+        members = groups.members(names)
+        of_groups = {group: len(of_group) for group, of_group in members.items()}
+        firsts = [names.index(of_group[0]) for of_group in members.values()]
         alone = [i for i, group in enumerate(group_of) if group is None] if of_groups.pop(None, 0) else []
-        for i in sorted({*first.values(), *alone}):
+        for i in sorted({*firsts, *alone}):
             group = group_of[i]
             if group is not None:
                 resources.get(nodes[i], groups[group])

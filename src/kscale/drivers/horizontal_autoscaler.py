@@ -291,9 +291,9 @@ HORIZONTAL_METRICS: Final = (*METRICS.values(), *QUEUE_METRICS, _LEFT_ALONE)
 class HorizontalView:
     """Inputs of a round: the HPAs that are due.
 
-    ``keys``: of the HPAs, if they are those of the last round and it is cached, else empty. ``deleted``: keys of deleted
-    HPAs; ``scales``: scales of the watched targets by key of the HPA; ``pods``: None if no
-    HPA is due; ``version``: the newest observed resource version of HPAs.
+    ``keys``: of the HPAs, if they are those of the last round and it is cached, else empty; ``deleted``: keys of
+    deleted HPAs; ``scales``: scales of the watched targets by key of the HPA; ``pods``: None if no HPA is due;
+    ``version``: the newest observed resource version of HPAs.
     """
 
     hpas: Sequence[HorizontalPodAutoscaler] = ()

@@ -395,6 +395,15 @@ class Groups:
         }
         return result
 
+    def without_nodes(self, names: Iterable[str], groups: Iterable[NodeGroup]) -> Groups:
+        """Return ``groups``, which are these groups without the nodes ``names``, as Groups."""
+        result = Groups((), self.node_errors)
+        result._by_id = {group.id: group for group in groups}
+        result._id_of = self._id_of.copy()
+        for name in names:
+            result._id_of.pop(name, None)
+        return result
+
     def find_group_of_node(self, name: str) -> NodeGroup | None:
         """Return the group of a node; None if there is none.
 

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from kscale._native import _names
 from kscale.objects.pod_equivalence import Digester
 from kscale.snapshot.classes.pod_shapes import renumber
-from kscale.snapshot.columns import distinct, starts_of_runs
+from kscale.snapshot.columns import distinct
 from kscale.snapshot.pods.record import PodRecord
 from kscale.snapshot.pods.rows import PodRows
 
@@ -36,24 +37,7 @@ def equivalence_groups(
     first pod. The first ten shapes of a controller are remembered; every pod of a further shape is a group of its own.
     Upstream: ``core/scaleup/equivalence``.
     """
-    n = len(controller)
-    leader = np.arange(n, dtype=np.int64)
-    owned = np.flatnonzero(controller >= 0)
-    if len(owned):
-        inverse, first = renumber(shape[owned])
-        first_pod = owned[first]
-        of_controller = controller[first_pod]
-        by_controller = np.lexsort((first_pod, of_controller))
-        sorted_controllers = of_controller[by_controller]
-        starts = starts_of_runs(sorted_controllers)
-        rank_sorted = np.arange(len(first)) - np.repeat(starts, np.diff(starts, append=len(first)))
-        rank = np.empty(len(first), dtype=np.int64)
-        rank[by_controller] = rank_sorted
-        remembered = rank[inverse] < MAX_SHAPES
-        leader[owned[remembered]] = first_pod[inverse[remembered]]
-    order = np.argsort(leader, kind="stable").astype(np.int32)
-    leaders = leader[order]
-    return order, np.append(starts_of_runs(leaders), n).astype(np.int32)
+    return _names.equivalence_groups(controller, shape, MAX_SHAPES)
 
 
 _NO_CONTROLLER = -1
@@ -67,7 +51,7 @@ def number_controllers_and_shapes(pods: Sequence[PodRecord]) -> tuple[NDArray[np
     """
     if isinstance(pods, PodRows):
         if pods.equivalence is None:
-            pods.equivalence = _shapes_of_rows(pods, Digester())
+            pods.equivalence = _find_shared_numbers(pods) or _shapes_of_rows(pods, Digester())
         else:  # they may be those of more pods
             pods.equivalence = _limit(pods.equivalence[0]), _limit(pods.equivalence[1])
         return pods.equivalence
@@ -85,6 +69,22 @@ def number_controllers_and_shapes(pods: Sequence[PodRecord]) -> tuple[NDArray[np
         contents = pod.digest(digester) if pods_of[uid] > 1 else b""  # a pod alone is equivalent to no other
         shape[i] = shapes.setdefault((number, contents), len(shapes))
     return controller, shape
+
+
+def _find_shared_numbers(pods: PodRows) -> tuple[NDArray[np.int32], NDArray[np.int32]] | None:
+    """Return the numbers of pods of a table that shares them with other tables; None for pods of any other table.
+
+    The numbers of all pods that can be pending in one of these tables are computed together on first use.
+    """
+    shared = pods.table.equivalence
+    if shared is None or not pods.pending:
+        return None
+    by_row = shared.by_row
+    if by_row is None:
+        controllers, shapes = np.full((2, len(pods.table)), _NO_CONTROLLER, dtype=np.int32)
+        controllers[shared.rows], shapes[shared.rows] = _shapes_of_rows(PodRows(pods.table, shared.rows), Digester())
+        by_row = shared.by_row = controllers, shapes
+    return _limit(pods.select(by_row[0])), _limit(pods.select(by_row[1]))
 
 
 _SHAPES = "shapes of pods"

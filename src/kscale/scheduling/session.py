@@ -8,7 +8,7 @@ snapshot's node list. Nodes that are added later follow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import cached_property
 
@@ -34,7 +34,11 @@ from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.columns import FIXED_RESOURCES
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["Session"]
+__all__ = ["ClassValues", "Session"]
+
+
+class ClassValues(list[tuple[Callable[[Mapping[str, int]], float], NDArray[np.float64]]]):
+    """A function of what a pod occupies, by resource, with its value for each of some classes: float64[classes]."""
 
 
 class Session:
@@ -203,6 +207,14 @@ class Session:
     def pods(self) -> Sequence[PodClass]:
         """Return the classes in order of their session numbers."""
         return self._classes.pods
+
+    @property
+    def class_values(self) -> ClassValues:
+        """Return the list in which callers cache numbers of the classes that can be checked.
+
+        Sessions with the same compiled classes share it.
+        """
+        return self._classes.memo.get(ClassValues, ClassValues)
 
     @property
     def resources(self) -> tuple[str, ...]:

@@ -736,12 +736,12 @@ def _select_nodes(
     pods by state, apart from placed ones.
     """
     number = stays.cumsum(dtype=np.int32) - np.int32(1)
-    remaining = is_kept.nonzero()[0]
+    remaining, nodes = is_kept.nonzero()[0], stays.nonzero()[0]
     placed_node = number.take(snapshot.placed_node.take(remaining))
     result = snapshot._derive(  # noqa: SLF001  # this module defines the class
         nodes=columns,
-        used={name: column[stays] for name, column in snapshot.used.items()},
-        pod_count=snapshot.pod_count[stays],
+        used={name: column.take(nodes) for name, column in snapshot.used.items()},
+        pod_count=snapshot.pod_count.take(nodes),
         table=table,
         placed_rows=snapshot._placed_rows.take(remaining),  # noqa: SLF001  # as above
         placed_node=placed_node,
@@ -749,7 +749,6 @@ def _select_nodes(
         pending_rows=pending,
         counts={**counts, "placed": len(placed_node)},
     )
-    vars(result)["placed"] = snapshot.placed.select(remaining, table)
     result.memo.get(BeforeLosses, lambda: BeforeLosses(snapshot, stays))
     return result
 

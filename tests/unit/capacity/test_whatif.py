@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from threading import Barrier, Thread
 from typing import Any
 
@@ -23,17 +24,21 @@ import kscale
 from examples import is_nightly
 from json_schemas import validate
 from kscale import InputError
+from kscale.ca.group_inputs import resolve_groups
+from kscale.ca.loop_context import LoopInputs
 from kscale.ca.options import AutoscalingOptions
 from kscale.capacity.catalogue import read_catalogue
 from kscale.capacity.generate import generate
 from kscale.capacity.group_templates import with_templates
 from kscale.capacity.groups import groups_from, recognise_groups
+from kscale.capacity.losses import smaller
 from kscale.capacity.whatif import Base, ScenarioRow, parse_condition, read_scenarios, scenarios_from, whatif
 from kscale.capacity.whatif.edits import Nodes, SharedCluster, World, apply_edit
 from kscale.capacity.whatif.questions import DecisionCache, Facts
 from kscale.capacity.whatif.scenarios import READ, Question, combine_variations, scenarios_schema_text
 from kscale.cli.commands.whatif import whatif_view
-from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.node_selectors import INSTANCE_TYPE
+from kscale.objects.nodegroup import Groups, NodeGroup
 from kscale.objects.pod_owners import controller_of
 from kscale.simulation import Simulator
 from kscale.snapshot.caches import collector_paused
@@ -768,6 +773,78 @@ def test_nodes_left_after_a_loss_belong_to_the_groups_that_they_match() -> None:
             edit = scenarios_from([{"name": "x", "edits": [{"lose": {"node": names, "rebuy": rebuy}}]}])[0].edits[0]
             changed = apply_edit(world, edit, Path(), Question.SCALE_UP)
             assert changed.existing == Nodes.of(changed)
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_scale_up_after_a_loss_is_that_of_a_cluster_without_the_nodes(listed: bool) -> None:
+    """Node classes, templates, groups and shapes are selected from those before the loss."""
+    cluster = kscale.load(list(generate(14, 220, seed=5).objects()))
+    recognised = recognise_groups(cluster.nodes()).groups
+    groups = [replace(item.group, price=1.0 + i, from_node=None) for i, item in enumerate(recognised)]
+    if not listed:
+        labels = {node.metadata.name: node.metadata.labels or {} for node in cluster.nodes()}
+        groups = [
+            replace(group, nodes=[], node_selector={INSTANCE_TYPE: labels[group.nodes[0]][INSTANCE_TYPE]})
+            for group in groups
+        ]
+    options = AutoscalingOptions(expander="price")
+    base = Base(cluster, groups, NOW, options)
+    nodes = cluster.snapshot().nodes
+    edits = [{"lose": {"node": [nodes[a], nodes[a + 1]]}} for a in range(0, 13, 2)]
+    scenarios = scenarios_from([{"name": f"s{i}", "edits": [edit]} for i, edit in enumerate(edits)])
+    whatif(base, scenarios)
+    world = base.cache[0].world
+    for scenario in scenarios:
+        changed = apply_edit(world, scenario.edits[0], Path(), Question.SCALE_UP)
+        classes, moment = changed.place.pod_classes, changed.now
+        shared = LoopInputs(templates=changed.templates, pod_classes=classes)
+        plan = kscale.scale_up(changed.place.snapshot, changed.groups, now=moment, options=options, inputs=shared)
+        own = kscale.Cluster(list(changed.place.cluster)).snapshot(dra=True)
+        inputs = LoopInputs(templates=changed.templates)
+        expected = kscale.scale_up(own, changed.groups, now=moment, options=options, inputs=inputs)
+        assert plan.to_dict() == expected.to_dict()
+        assert list(plan.groups) == list(expected.groups)
+        assert plan.without_node == {name for item in plan.remain_unschedulable for name in item.pods}
+
+
+def random_groups(random: Random, names: list[str]) -> list[NodeGroup]:
+    """Groups of which some list nodes, also those of other groups or missing ones, and others select them."""
+    groups = []
+    for number in range(random.randint(1, 4)):
+        listed = random.sample([*names, "missing"], random.randint(0, 4))
+        selector = random.choice((None, {"pool": "small"}, {"pool": "large"}))
+        group = NodeGroup(
+            id=f"g{number}",
+            max_size=20,
+            nodes=listed,
+            node_selector=selector,
+            target_size=random.choice((None, None, 3)),
+            instances=random.choice((None, None, ["i-1", "i-2"])),
+            unregistered_instances=random.choice(([], ["i-9"])),
+            from_node=names[0] if random.random() < 0.05 else None,
+        )
+        groups.append(group)
+    return groups
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_groups_after_a_loss_are_those_of_the_remaining_nodes(seed: int) -> None:
+    random = Random(seed)
+    nodes = [node(f"n{i}", "a", pool=random.choice(("small", "large"))) for i in range(8)]
+    names = [f"n{i}" for i in range(8)]
+    groups = random_groups(random, names)
+    place = SharedCluster(kscale.Cluster(nodes))
+    resolve_groups(place.snapshot, groups)
+    lost = random.sample(names[1:], random.randint(1, 4))
+    after = place.without_nodes(lost).snapshot
+    changed = [smaller(group, int(random.random() < 0.9), lost) for group in groups]
+    if random.random() < 0.3:
+        changed[0] = replace(changed[0], price=2.0)
+    result = resolve_groups(after, changed)
+    expected = Groups.of(changed, after.columns.objects)
+    assert list(result) == list(expected)
+    assert result.ids_of_nodes(names) == expected.ids_of_nodes(names)
+    assert list(resolve_groups(place.snapshot, groups)) == list(Groups.of(groups, place.snapshot.columns.objects))
 
 
 def test_a_node_is_lost_in_a_cluster_without_bound_pods() -> None:

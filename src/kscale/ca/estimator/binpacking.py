@@ -198,7 +198,7 @@ class _FirstCopyNumbers(dict[str, int]):
         """Return the smallest copy number in ``names`` of each template; other names are ignored."""
         first_numbers = cls()
         for name in names:
-            copy = copy_number(name)
+            copy = copy_number(name) if "-e-" in name else None
             if copy is not None:
                 template, number = copy
                 first_numbers[template] = min(number, first_numbers.get(template, number))

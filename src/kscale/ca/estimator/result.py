@@ -24,7 +24,7 @@ from kscale.records import Result, Rows
 from kscale.scheduling.coercion import PodsLike, pods_of, short
 from kscale.scheduling.compile.resources import UNLIMITED_DEVICES
 from kscale.scheduling.equivalent_pods import equivalence_groups, number_controllers_and_shapes
-from kscale.scheduling.session import Session
+from kscale.scheduling.session import ClassValues, Session
 from kscale.scheduling.status import Verdict
 from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.columns import starts_of_runs
@@ -216,8 +216,8 @@ class GroupedPods:
         self.requests = np.zeros((1, 2))
         """float64[K, 2]: different amounts of cpu and memory."""
         self._sums: dict[bytes, tuple[int, int]] = {}
-        self._values: tuple[Callable[[Mapping[str, int]], float], NDArray[np.float64]] | None = None
-        """The last function of :meth:`get_values`, and its values."""
+        self._values = ClassValues()
+        """The last function of :meth:`get_values`, and its values; shared with pods that have the same ``unique``."""
         self.counted: NDArray[np.int64] | None = None
         """Cached result of ``class_counts``."""
         taken = [(pod.occupancy.get(CPU, 0), pod.occupancy.get(MEMORY, 0)) for pod in self.unique]
@@ -232,7 +232,7 @@ class GroupedPods:
         """Return a copy with the session's class numbers: ``unique`` has all classes that the session can check."""
         part = copy(self)
         class_of, unique = session.classes_of(self.unique)[self.class_of], [*session.pods[: session.checked_count]]
-        vars(part).update(class_of=class_of, unique=unique, counted=None, _sums={}, _values=None)
+        vars(part).update(class_of=class_of, unique=unique, counted=None, _sums={}, _values=session.class_values)
         return part
 
     def select_groups(self, groups: NDArray[np.int64]) -> GroupedPods:
@@ -240,6 +240,7 @@ class GroupedPods:
         if len(groups) == len(self.starts) - 1 and (groups == np.arange(len(groups))).all():
             return self
         part = copy(self)
+        part._values = self._values  # noqa: SLF001  (of this class)
         positions, part.starts = self.spread(groups)
         part.members = self.members[positions]
         part.class_of = self.class_of[positions]
@@ -288,15 +289,16 @@ class GroupedPods:
 
     def get_values(self, value_of: Callable[[Mapping[str, int]], float]) -> NDArray[np.float64]:
         """Return ``value_of`` what a pod of each class occupies: float64[classes]. The last result is cached."""
-        cached = self._values
-        if cached is None or cached[0] != value_of:
-            values = np.array([value_of(pod.occupancy) for pod in self.unique], dtype=np.float64)
-            cached = self._values = value_of, values
-        return cached[1]
+        for function, values in self._values:
+            if function == value_of:
+                return values
+        values = np.array([value_of(pod.occupancy) for pod in self.unique], dtype=np.float64)
+        self._values[:] = [(value_of, values)]
+        return values
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without cached values: their function may be one that cannot be pickled."""
-        return {**vars(self), "_values": None}
+        return {**vars(self), "_values": ClassValues()}
 
     def keys_of_group(self, group: int) -> list[str]:
         """Return the keys (``namespace/name``) of the pods of a group."""
@@ -441,7 +443,8 @@ class EstimateResult(Result):
         """Return the sum of a value of the pods that fit, added one by one in the order of their placement.
 
         ``value_of`` computes the value from what a pod occupies, by resource: cpu in milli-units, otherwise bytes or
-        counts. It is called once for equal pods, and its values are cached for the next estimate with the same pods.
+        counts. It must depend on nothing else: it is called once for equal pods, and its values are cached for later
+        estimates.
         """
         classes = self._class_of.take(self.order_numbers)
         if not len(classes):

@@ -644,9 +644,8 @@ def _find_fitting_classes(session: Session, template: int, classes: NDArray[np.i
     engine = session.engine
     engine.fork()
     try:
-        node = engine.add(session.templates[template], 0)
-        check = engine.check
-        return np.array([check(number, node) == 0 for number in classes.tolist()], dtype=np.bool_)
+        fits = engine.fits(classes, engine.add(session.templates[template], 0))
+        return fits.view(np.bool_)
     finally:
         engine.revert()
 

@@ -9,7 +9,9 @@ from itertools import chain
 from math import isfinite
 from typing import Any, NamedTuple, Self
 
+import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from kscale.ca.capacity_buffers.injection import InjectedFakePods
 from kscale.ca.errors import ErrorRecord
@@ -19,13 +21,14 @@ from kscale.ca.expander.chain import ExpanderStep
 from kscale.ca.group_inputs import save_targets
 from kscale.ca.loop_state import LoopState, RememberedTemplate
 from kscale.ca.node_group_set import Comparator, ScaleUpInfo, find_differences
-from kscale.ca.pod_lists import PendingPodList
+from kscale.ca.pod_lists import PendingPodList, get_record_keys
 from kscale.ca.scale_up.expansion import PodGroup
 from kscale.ca.scale_up.orchestrator import MinSizeScaleUpResult, OrchestratorResult
 from kscale.ca.scale_up_status import (
     MAX_NODES_TOTAL_REASON,
     SCALE_UP_IN_COOLDOWN,
     SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL,
+    SCALE_UP_SUCCESSFUL,
     CreatedGroupIds,
     ExpanderScore,
     GroupRejection,
@@ -44,6 +47,7 @@ from kscale.objects.go_numbers import format_fixed
 from kscale.objects.nodegroup import Groups
 from kscale.records import Result, Rows
 from kscale.scheduling.place import PlaceResult
+from kscale.snapshot.pods.rows import take_records
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
@@ -425,12 +429,36 @@ class ScaleUpPlan(Result):
     @cached_property
     def _left(self) -> list[str]:
         """List the pods that stay pending, except those that wait for their turn."""
+        positions = self._find_left_positions()
+        if positions is not None and self._before.asked is not None:
+            return get_record_keys(take_records(self._before.asked.records, positions))
         names = self._before.names
         if not self.rounds:
             return names
         waiting_turn = self.rounds[-1].waiting_turn
         helped = {*self.triggered, *waiting_turn, *(name for done in self.rounds for name in done.existing)}
         return [name for name in names if name not in helped]
+
+    def _find_left_positions(self) -> NDArray[np.int64] | None:
+        """Return the positions of the pods of :attr:`_left` among the pods that need nodes: int64[n].
+
+        None if they have to be found by name: after anything but one successful scale-up of pods that all exist.
+        """
+        if (
+            self._before.asked is None
+            or self._before.fake_pods
+            or not len(self.rounds) == len(self._resized_rounds) == 1
+        ):
+            return None
+        done, records = self.rounds[0], self._before.asked.records
+        best = done.best
+        if done.status.result != SCALE_UP_SUCCESSFUL or done.existing or done.waiting_turn or best is None:
+            return None
+        if best.estimate.records is not records:
+            return None
+        stays = np.ones(len(records), dtype=np.bool_)
+        stays[best.estimate.pod_of[best.estimate.order_numbers]] = False
+        return np.flatnonzero(stays)
 
     @property
     def without_node(self) -> set[str]:

@@ -34,8 +34,8 @@ from kscale.ca.pod_lists import (
     build_missing_pods,
     clear_tpu_requests,
     enforce_injection_limit,
-    filter_out_expendable_pods,
     find_daemon_set_pods,
+    find_expendable_pods,
     find_old_pods,
     find_unscheduled_pods,
     get_max_looks,
@@ -318,9 +318,7 @@ class ScaleUpLoop:
             waiting = self._add_missing_pods(waiting)
         if options.capacity_buffer_pod_injection_enabled:
             waiting = yield from self._add_buffer_pods(waiting)
-        retained = waiting.filter_by(
-            lambda pods: filter_out_expendable_pods(pods, options.expendable_pods_priority_cutoff)
-        )
+        retained = waiting.without(find_expendable_pods(waiting, options.expendable_pods_priority_cutoff))
         expendable_count = len(waiting) - len(retained)
         needed = retained
         if draining or request_tpus(retained):

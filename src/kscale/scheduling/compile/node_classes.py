@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property
+from operator import is_
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from kscale._native import _engine
 from kscale.scheduling.devices.claims import Devices
 from kscale.scheduling.profile import CORDON, CSI, DEVICES, FEATURES, HOSTNAME, NAME, TAINTS, Context, NodeFacts
-from kscale.snapshot.snapshot import Snapshot
+from kscale.snapshot.snapshot import BeforeLosses, Snapshot
 
 __all__ = ["Domains", "NodeClasses"]
 
@@ -60,6 +61,10 @@ class _CachedNodeClasses(dict[frozenset[str], tuple[Any, ...]]):
     """Node classes of a snapshot's nodes by columns, cached with the snapshot."""
 
 
+class _ClassesWithExtra(dict[frozenset[str], tuple[tuple[NodeFacts, ...], NDArray[np.int32]]]):
+    """Class of each node and of extra nodes by columns, with the extra nodes; cached with the snapshot of the nodes."""
+
+
 class _DeviceContents(msgspec.Struct, frozen=True):
     """Device contents of the existing nodes, as numbers of distinct contents; cached with a snapshot."""
 
@@ -86,7 +91,7 @@ class NodeClasses:
         if not extra and columns.isdisjoint((CSI, DEVICES)):  # only the snapshot's nodes matter
             cached = ctx.snapshot.memo.get(_CachedNodeClasses, _CachedNodeClasses)
         if cached is None or columns not in cached:
-            class_of, exemplars = _number_codes(self._combine(columns))
+            class_of, exemplars = _number_codes(self._select_codes(columns))
             parts: tuple[Any, ...] = class_of, exemplars.tolist(), self._groups
             if cached is not None:
                 cached[columns] = parts
@@ -146,6 +151,22 @@ class NodeClasses:
         group_values = np.fromiter((value(self.facts(i)) for i in nodes), dtype=np.int64, count=len(nodes))
         result: NDArray[np.int64] = group_values[group][self.of[: self.existing]]
         return result
+
+    def _select_codes(self, columns: frozenset[str]) -> Codes:
+        """Return the codes of :meth:`_combine`; after a loss of nodes, these are the node classes before the loss.
+
+        The latter are cached with the snapshot before the loss, as long as the extra nodes are the same objects.
+        """
+        losses = BeforeLosses.find(self.ctx.snapshot)
+        if losses is None or not columns.isdisjoint((CSI, DEVICES)):
+            return self._combine(columns)
+        cached, extra = losses.snapshot.memo.get(_ClassesWithExtra, _ClassesWithExtra), (*self.extra,)
+        facts, class_of = cached.get(columns, ((), None))
+        if class_of is None or len(facts) != len(extra) or not all(map(is_, facts, extra)):
+            class_of = NodeClasses(Context(losses.snapshot, self.ctx.profile), extra, columns).of
+            cached[columns] = extra, class_of
+        first_extra = len(class_of) - len(extra)
+        return class_of.take(np.append(losses.nodes, np.arange(first_extra, len(class_of)))).astype(np.int64)
 
     def _combine(self, columns: frozenset[str], nodes: list[int] | None = None) -> Codes:
         """Return codes that are equal for nodes that agree in all of the columns: int64[nodes].

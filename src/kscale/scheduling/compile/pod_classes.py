@@ -402,13 +402,30 @@ class NodeVerdictCache(msgspec.Struct, eq=False):
                 self._columns[key] = node, verdicts[:, i].copy(), counts[:, i].copy()
             return verdicts, counts
         columns = [each for each in cached if each is not None]
-        return np.stack([each[1] for each in columns], axis=1), np.stack([each[2] for each in columns], axis=1)
+        verdicts, counts = (np.array([each[i] for each in columns]) for i in (1, 2))
+        return np.ascontiguousarray(verdicts.T), np.ascontiguousarray(counts.T)
 
 
 _NodeVerdicts = tuple[NDArray[np.uint16], NDArray[np.uint8]]
 _MAX_NODE_VERDICTS: Final = 1 << 12
 
 P = TypeVar("P", bound=Part)
+
+
+class _CountedPods:
+    """The result of :meth:`PodClasses.get_placed_pods` for the last classes; cached with the snapshot of the pods."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last: tuple[PodClasses, tuple[NDArray[np.int32], NDArray[np.int32]]] | None = None
+
+    def get_or_find(self, classes: PodClasses, snapshot: Snapshot) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Return what ``classes.get_placed_pods(snapshot)`` returns."""
+        last = self._last
+        if last is None or last[0] is not classes:
+            last = self._last = classes, classes.get_placed_pods(snapshot)
+        return last[1]
 
 
 class PodClasses:
@@ -589,6 +606,14 @@ class PodClasses:
         """Return class number and node of each placed pod that counts in some counter: int32[n] each."""
         if not self._counting:  # avoids a useless scan of all placed pods
             return np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)
+        losses = BeforeLosses.find(snapshot)
+        if losses is not None:
+            cached = losses.snapshot.memo.get(_CountedPods, _CountedPods).get_or_find(self, losses.snapshot)
+            number = np.full(len(losses.snapshot.nodes), -1, dtype=np.int32)
+            number[losses.nodes] = np.arange(len(losses.nodes), dtype=np.int32)
+            node = number.take(cached[1])
+            stays = (node >= 0).nonzero()[0]
+            return cached[0].take(stays), node.take(stays)
         numbers = np.full(len(snapshot.interner.classes), -1, dtype=np.int32)
         for i in self._counting:
             numbers[self.pods[i].index] = i

@@ -25,7 +25,7 @@ from kscale.scheduling.profile import HOSTNAME, Context, NodeFacts
 from kscale.scheduling.volumes import Volumes
 from kscale.snapshot.caches import TypedCache
 from kscale.snapshot.classes.interner import PodClass
-from kscale.snapshot.snapshot import Snapshot
+from kscale.snapshot.snapshot import BeforeLosses, Snapshot
 
 __all__ = ["Copies", "copy_number"]
 
@@ -50,7 +50,9 @@ class _HostNames(dict[str, dict[int, int]]):
         """Return the snapshot's host names of the form of a copy's name, built on first use."""
 
         def make() -> _HostNames:
-            names = cls()
+            names, losses = cls(), BeforeLosses.find(snapshot)
+            if losses is not None and not cls.of(losses.snapshot):
+                return names
             for value, domain in snapshot.columns.label(HOSTNAME).index.items():
                 copy = copy_number(value) if "-e-" in value else None
                 if copy is not None:

@@ -10,6 +10,7 @@ from typing import Any, Final, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from kscale._native import _names
 from kscale.objects.api.core import Pod
 from kscale.objects.pod_equivalence import Digester
 from kscale.objects.times import ZERO_TIME
@@ -69,6 +70,10 @@ class PodRows(Sequence[PodRecord]):
         if self.equivalence is not None:
             result.equivalence = self.equivalence[0][order], self.equivalence[1][order]
         return result
+
+    def select(self, column: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return the pods' entries of ``column``, which has one entry for each row of the table: int32[n]."""
+        return column.take(self._rows)
 
     def digests(self, positions: NDArray[Any], digester: Digester) -> list[bytes]:
         """Return the digests of some pods by which equivalence grouping compares pods."""
@@ -269,15 +274,6 @@ class PlacedPods(Sequence[PodRecord]):
             priorities = np.append(priorities, np.array([pod.priority for pod in self.added], dtype=np.int64))
         return read_only(priorities)
 
-    def select(self, positions: NDArray[np.int64], table: PodTable) -> PlacedPods:
-        """Return the pods at these positions, none of which was added by a decision.
-
-        ``table``: a table that has them in the same rows.
-        """
-        result = PlacedPods(table, self.rows.take(positions), ())
-        vars(result)["priorities"] = read_only(self.priorities.take(positions))
-        return result
-
     def where(self, what: str, test: Callable[[Pod], bool], positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return those of the positions whose pods satisfy ``test``, which must depend on the pod alone.
 
@@ -320,11 +316,8 @@ class Classifier:
         indices = known = self._numbers(pods)
         if indices is None:
             indices = np.fromiter((self._class_of(record).index for record in pods), np.int32, len(pods))
-        inverse, first = renumber(indices)
-        order = np.argsort(first, kind="stable")
-        rank = np.empty(len(order), dtype=np.int32)
-        rank[order] = np.arange(len(order), dtype=np.int32)
-        result = [self._interner.classes[number] for number in indices[first[order]].tolist()], rank[inverse]
+        class_of, first = _names.number_values(indices)
+        result = [self._interner.classes[number] for number in indices[first].tolist()], class_of
         if known is not None and isinstance(pods, PodRows):
             pods.distinct = [*result[0]], read_only(result[1])
         return result

@@ -441,6 +441,21 @@ class MovedRows(NamedTuple):
     first: int
 
 
+class EquivalenceNumbers:
+    """Numbers of the controllers and shapes of pods that tables with the same rows share.
+
+    ``rows``: int64[n], the pods that can be pending in one of these tables. ``by_row``: the two numbers of each row of
+    the tables, int32[rows] each; they are only valid for ``rows``. None until the owner of the numbers
+    (:mod:`kscale.scheduling.equivalent_pods`) has computed them.
+    """
+
+    __slots__ = ("by_row", "rows")
+
+    def __init__(self, rows: NDArray[np.int64]) -> None:
+        self.rows = rows
+        self.by_row: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
+
+
 class PodTable:
     """Columns of pods, one row each; rows are appended, replaced and marked as deleted.
 
@@ -453,8 +468,9 @@ class PodTable:
     """
 
     __slots__ = (
-        "_frozen", "_hole", "_keys_shared", "_records_shared", "_shared", "buffers", "columns", "dropped", "exemplars",
-        "growing", "interner", "keys", "memo", "nodes", "population", "records", "texts", "versions",
+        "_frozen", "_hole", "_keys_shared", "_records_shared", "_shared", "buffers", "columns", "dropped",
+        "equivalence", "exemplars", "growing", "interner", "keys", "memo", "nodes", "population", "records", "texts",
+        "versions",
     )  # fmt: skip
 
     def __init__(self, interner: Interner) -> None:
@@ -468,6 +484,7 @@ class PodTable:
         self.buffers: list[memoryview] = self.texts.buffers
         self.exemplars: list[Pod] = []
         self.memo = PodFactCache()
+        self.equivalence: EquivalenceNumbers | None = None
         self.population = object()  # replaced whenever pods come, go or change class
         self.dropped = 0  # rows marked as removed since the last compaction
         self._hole: tuple[int, int] | None = None
@@ -505,7 +522,7 @@ class PodTable:
         frozen.set_columns(self.growing.view())
         frozen.keys, frozen.records, frozen.versions = self.keys, self.records, self.versions
         frozen.buffers, frozen.nodes, frozen.exemplars = self.buffers, self.nodes, self.exemplars
-        frozen.memo, frozen.population = self.memo, self.population
+        frozen.memo, frozen.population, frozen.equivalence = self.memo, self.population, None
         return frozen
 
     def with_records(self, rows: NDArray[np.int64]) -> PodTable:
@@ -528,6 +545,8 @@ class PodTable:
             columns[name] = longer = np.empty(size + len(records), column.dtype)
             longer[:size], longer[size:] = column, added
         columns["state"][size:] = REMOVED
+        waiting = np.append(np.flatnonzero(self.columns["state"] == PENDING), np.arange(size, size + len(records)))
+        result.equivalence = EquivalenceNumbers(waiting)
         result.set_columns(GrowingColumns.of(columns))
         result.keys = [*self.keys, *(record.key for record in records)]
         result.records, result.versions, result.population = self.records.copy(), dict(self.versions), object()
@@ -545,7 +564,7 @@ class PodTable:
         columns["state"][removed], columns["source"][removed] = REMOVED, -1
         columns["state"][created] = states
         result.set_columns(GrowingColumns.of(columns))
-        result.population = object()
+        result.population, result.equivalence = object(), self.equivalence
         return result
 
     def copy(self) -> PodTable:
@@ -901,6 +920,6 @@ class PodTable:
             self.texts.refer(memoryview(buffer), int(np.where(size > 0, size, of_uid).sum()))
         self.buffers = self.texts.buffers
         self.memo = PodFactCache(int(self.columns["stamp"].max(initial=-1)) + 1)
-        self.population = object()
+        self.population, self.equivalence = object(), None
         self.dropped, self._hole, self._frozen = 0, None, None
         self._shared, self._records_shared, self._keys_shared = set(), False, False
