@@ -55,6 +55,7 @@ cdef extern from "kscale/pod_columns.hpp" namespace "kscale" nogil:
         int8_t finished
     cbool c_fit "kscale::pods_fit"(const c_Pods& pods, int64_t kinds, int64_t size)
     cbool c_usual "kscale::usual_pods"(const c_Pods& pods, const c_Looks* looks, uint8_t* usual)
+    vector[int64_t] c_unknown "kscale::unknown_looks"(const c_Pods& pods, const c_Looks* looks) except +
     void c_write "kscale::write_pods"(const c_Pods& pods, const c_Looks* looks, const uint8_t* usual, size_t count,
                                       int64_t first, c_States states, int64_t* out,
                                       vector[pair[int64_t, int64_t]]& odd) except +

@@ -353,10 +353,9 @@ cdef class Lines:
             *_places(self._lines.items, self._slots, 0, self._lines.items.begin.size()),
         )
 
-    def pods(self, looks, tuple states, str namespace not None, StringNumbers nodes not None):
-        """The events' objects as :func:`read_pods` has them, with the numbers of their nodes' names in ``nodes`` in the
-        column ``node_of``; but ``usual`` is None if all of them are."""
-        cdef Py_ssize_t i, n = self._lines.items.begin.size()
+    cdef c_Pods _pods(self) except *:
+        """The events' objects. Borrowed: they are valid as long as this is."""
+        cdef Py_ssize_t n = self._lines.items.begin.size()
         cdef c_Pods pods
         if self._slots != kPodSlots:
             raise NativeError("Lines: these are no pods")
@@ -371,6 +370,22 @@ cdef class Lines:
         pods.combined = self._lines.items.combined.data()
         pods.at, pods.length, pods.stride = self._at.data(), self._length.data(), n
         pods.listed = False
+        return pods
+
+    def unknown(self, looks):
+        """The entries of ``looks`` (:data:`POD_LOOKS`, by number of the combination + 1) that :meth:`pods` lacks: a list of
+        twice the place of each, and one more if pods with a node lack it. Ascending."""
+        cdef c_Pods pods = self._pods()
+        cdef _Looks held = _Looks(looks)
+        if looks.dtype != POD_LOOKS or not c_fit(pods, held.buffer.len // <Py_ssize_t>sizeof(c_Looks), self._data.shape[0]):
+            raise NativeError("Lines: no such combination, or a place outside the buffer")
+        return c_unknown(pods, <const c_Looks*>held.buffer.buf)
+
+    def pods(self, looks, tuple states, str namespace not None, StringNumbers nodes not None):
+        """The events' objects as :func:`read_pods` has them, with the numbers of their nodes' names in ``nodes`` in the
+        column ``node_of``; but ``usual`` is None if all of them are."""
+        cdef Py_ssize_t i, n = self._lines.items.begin.size()
+        cdef c_Pods pods = self._pods()
         read = _read_pods(pods, self._data.shape[0], 0, looks, states, namespace)
         if read is None:
             return None

@@ -6,7 +6,12 @@
 #include <cstring>
 #include <utility>
 
+#include "kscale/dispatch.hpp"
 #include "kscale/text_hash.hpp"
+
+#if KSCALE_HAS_CLONES
+#include <immintrin.h>
+#endif
 
 namespace kscale {
 namespace {
@@ -14,7 +19,7 @@ namespace {
 constexpr std::size_t kBytesAhead = 8192;  // bytes: about one pod
 
 // How many bytes are the same, at most `most`. What follows some way behind `b` is on its way into the cache meanwhile.
-std::size_t common(const char* a, const char* b, std::size_t most) {
+std::size_t common_bytes(const char* a, const char* b, std::size_t most) {
   std::size_t at = 0;
 #if defined(__SSE2__)
   const auto same = [&](std::size_t from) {
@@ -41,18 +46,81 @@ std::size_t common(const char* a, const char* b, std::size_t most) {
   return at;
 }
 
-bool is_plain(JsonReader& in) {
-  std::string_view found;
-  bool escaped;
-  if (*in.p != '"') return false;
-  ++in.p;
-  return in.string(found, escaped) && !escaped && is_ascii(found);
+// The next quote, backslash, control character or (`ascii`) other character than ASCII; the end if there is none.
+const char* next_special(const char* p, const char* end, bool ascii) {
+  const char* const found = find_special(p, end);
+  if (!ascii) {
+    p = found;
+  } else if (is_ascii({p, static_cast<std::size_t>(found - p)})) {
+    p = found;
+  }
+  while (p < end && *p != '"' && *p != '\\' && static_cast<unsigned char>(*p) >= 0x20 && !(ascii && static_cast<unsigned char>(*p) >= 0x80)) ++p;
+  return p;
+}
+
+#if KSCALE_HAS_CLONES
+const __m256i* as_vector(const char* p) { return reinterpret_cast<const __m256i*>(p); }
+
+// The same two, 32 bytes at once.
+[[gnu::target("avx2,bmi")]] std::size_t common_bytes_avx2(const char* a, const char* b, std::size_t most) {
+  std::size_t at = 0;
+  for (; most - at >= 64; at += 64) {
+    __builtin_prefetch(b + at + kBytesAhead);
+    const __m256i low = _mm256_cmpeq_epi8(_mm256_loadu_si256(as_vector(a + at)), _mm256_loadu_si256(as_vector(b + at)));
+    const __m256i high = _mm256_cmpeq_epi8(_mm256_loadu_si256(as_vector(a + at + 32)), _mm256_loadu_si256(as_vector(b + at + 32)));
+    if (_mm256_movemask_epi8(_mm256_and_si256(low, high)) == -1) continue;
+    const std::uint64_t equal = static_cast<std::uint64_t>(static_cast<std::uint32_t>(_mm256_movemask_epi8(high))) << 32 |
+                                static_cast<std::uint32_t>(_mm256_movemask_epi8(low));
+    return at + static_cast<std::size_t>(std::countr_one(equal));
+  }
+  if (most - at >= 32) {
+    const auto equal = static_cast<std::uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_loadu_si256(as_vector(a + at)), _mm256_loadu_si256(as_vector(b + at)))));
+    if (equal != 0xffffffffu) return at + static_cast<std::size_t>(std::countr_one(equal));
+    at += 32;
+  }
+  _mm256_zeroupper();  // the compiler leaves it out here, and slows down all SSE code from here on
+  return at + common_bytes(a + at, b + at, most - at);
+}
+
+[[gnu::target("avx2,bmi")]] const char* next_special_avx2(const char* p, const char* end, bool ascii) {
+  const __m256i quote = _mm256_set1_epi8('"'), slash = _mm256_set1_epi8('\\'), control = _mm256_set1_epi8(0x1f);
+  const std::uint32_t others = ascii ? 0xffffffffu : 0;
+  for (; end - p >= 32; p += 32) {
+    const __m256i text = _mm256_loadu_si256(as_vector(p));
+    const __m256i low = _mm256_cmpeq_epi8(_mm256_min_epu8(text, control), text);
+    const __m256i found = _mm256_or_si256(_mm256_or_si256(_mm256_cmpeq_epi8(text, quote), _mm256_cmpeq_epi8(text, slash)), low);
+    const std::uint32_t mask = static_cast<std::uint32_t>(_mm256_movemask_epi8(found)) |
+                               (static_cast<std::uint32_t>(_mm256_movemask_epi8(text)) & others);
+    if (mask) return p + std::countr_zero(mask);
+  }
+  _mm256_zeroupper();
+  return next_special(p, end, ascii);
+}
+#endif
+
+bool has_avx2() { return cpu_level != CpuLevel::kDefault; }
+
+std::size_t common(const char* a, const char* b, std::size_t most) {
+#if KSCALE_HAS_CLONES
+  if (has_avx2()) return common_bytes_avx2(a, b, most);
+#endif
+  return common_bytes(a, b, most);
 }
 
 // Another text that may stand for a free part, which `in` is then behind.
 bool is_another(const FreePart& part, JsonReader& in) {
   if (part.rule >= 0) return in.skip();
-  return part.noted ? is_plain(in) : *in.p != '{' && *in.p != '[' && in.scalar();
+  if (*in.p != '"') return !part.noted && *in.p != '{' && *in.p != '[' && in.scalar();
+#if KSCALE_HAS_CLONES
+  const char* const behind = (has_avx2() ? next_special_avx2 : next_special)(in.p + 1, in.end, part.noted);
+#else
+  const char* const behind = next_special(in.p + 1, in.end, part.noted);
+#endif
+  if (behind < in.end && *behind == '"') {  // a plain string
+    in.p = behind + 1;
+    return true;
+  }
+  return !part.noted && in.scalar();
 }
 
 // What tells apart the texts that differ from a pattern from the same place on: their next bytes.

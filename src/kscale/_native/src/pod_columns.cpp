@@ -60,6 +60,18 @@ bool usual_pods(const NotedPods& pods, const PodLooks* looks, std::uint8_t* usua
   return true;
 }
 
+std::vector<std::int64_t> unknown_looks(const NotedPods& pods, const PodLooks* looks) {
+  std::vector<std::int64_t> found;
+  for (std::size_t i = 0; i < pods.n; ++i) {
+    const PodLooks& own = looks_of(pods, looks, i);
+    const bool placed = is_placed(pods, i);
+    if (!own.known || (placed ? own.settled : own.waiting) == kUnseen) found.push_back(2 * (&own - looks) + placed);
+  }
+  std::ranges::sort(found);
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
+}
+
 void write_pods(const NotedPods& pods, const PodLooks* looks, const std::uint8_t* usual, std::size_t count,
                 std::int64_t first, PlacedStates states, std::int64_t* out,
                 std::vector<std::pair<std::int64_t, std::int64_t>>& odd) {

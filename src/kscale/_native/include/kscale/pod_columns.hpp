@@ -65,6 +65,9 @@ struct PlacedStates {
 // yet, or not for pods like these.
 bool usual_pods(const NotedPods& pods, const PodLooks* looks, std::uint8_t* usual);
 
+// Which of `looks` have to be told for that: twice their place, and one more for pods with a node. Ascending, each once.
+std::vector<std::int64_t> unknown_looks(const NotedPods& pods, const PodLooks* looks);
+
 // The columns of the `count` usual pods, one after the other: out[column * count + pod]. kNodeOf is not written.
 // `first`: where the first pod is among the items; `odd`: (usual pod, slot) of times that are written unusually.
 void write_pods(const NotedPods& pods, const PodLooks* looks, const std::uint8_t* usual, std::size_t count,
