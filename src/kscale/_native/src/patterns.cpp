@@ -338,6 +338,7 @@ bool Patterns::wants(std::int32_t place, std::size_t size) const {
 void Patterns::learn(std::int32_t place, Pattern pattern, const PatternTree::Trace& trace) {
   PatternTree& to = trees_[static_cast<std::size_t>(place)];
   ++to.learnt;
+  ++learnt_;
   bytes_ += to.add(std::move(pattern), trace);
   if (bytes_ <= kRoom) return;
   for (PatternTree& tree : trees_) tree.clear();

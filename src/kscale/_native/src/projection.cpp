@@ -118,8 +118,9 @@ std::optional<std::int32_t> Projector::read_framed(const char* data, JsonReader&
   clear_item();
   ProjectedValue item{in, rules_, data, tables_, patterns_, known_, static_cast<std::size_t>(slots_), text_, apart_,
                       numbers_.data(), at_.data(), length_.data(), depth == Depth::kTexts};
-  const JsonReader begin = in;
   KnownNumbers::Key key{};
+  std::array<const Pattern*, std::tuple_size_v<KnownNumbers::Key>> follows{};  // valid until a pattern is learnt
+  const std::size_t learnt = patterns_.learnt();
   LikelyPatterns* likely = nullptr;
   for (std::size_t k = 0; k < frame_.rules.size(); ++k) {
     framed = in.word(frame_.text[k]);
@@ -129,6 +130,7 @@ std::optional<std::int32_t> Projector::read_framed(const char* data, JsonReader&
     const Pattern* found =
         patterns_.follow(rules_[static_cast<std::size_t>(frame_.rules[k])].place, ahead, likely->pattern[k]);
     if (found == nullptr || !found->present || !item.may_take(*found)) return std::nullopt;
+    follows[k] = found;
     key[k] = found->serial;
     if (!item.take(*found, ahead)) return std::nullopt;
   }
@@ -139,25 +141,15 @@ std::optional<std::int32_t> Projector::read_framed(const char* data, JsonReader&
   if (depth == Depth::kNotes) return kNoted;
   std::int32_t rest = known_.find(key);
   if (rest < 0) {
-    if (!write_framed(begin, key, *likely)) return std::nullopt;
+    if (patterns_.learnt() != learnt) return std::nullopt;
+    text_.clear();
+    for (std::size_t k = 0; k < frame_.rules.size(); ++k) text_.append(frame_.kept[k]).append(follows[k]->kept);
+    text_ += frame_.kept.back();
     rest = tables_.back().number(text_);
     known_.store(key, rest);
   }
   numbers_.back() = rest;
   return combine(numbers_.data(), text_);
-}
-
-bool Projector::write_framed(JsonReader in, const KnownNumbers::Key& key, LikelyPatterns& likely) {
-  text_.clear();
-  for (std::size_t k = 0; k < frame_.rules.size(); ++k) {
-    if (!in.word(frame_.text[k])) return false;
-    const Pattern* found = patterns_.follow(rules_[static_cast<std::size_t>(frame_.rules[k])].place, in, likely.pattern[k]);
-    if (found == nullptr || found->serial != key[k]) return false;
-    text_ += frame_.kept[k];
-    text_ += found->kept;
-  }
-  text_ += frame_.kept.back();
-  return true;
 }
 
 LikelyPatterns& Projector::likely_patterns(const JsonReader& in) {

@@ -226,9 +226,6 @@ class Projector {
   // The same for an item that has the frame and whose values follow patterns; nothing for any other item, which `read`
   // reads. `framed`: false if the item does not have the frame.
   std::optional<std::int32_t> read_framed(const char* data, JsonReader& in, Depth depth, bool& framed);
-  // Writes what such an item at `in`, whose values follow the patterns with the serials `key`, is reduced to into `text_`;
-  // false if the patterns were forgotten meanwhile.
-  bool write_framed(JsonReader in, const KnownNumbers::Key& key, LikelyPatterns& likely);
   // The patterns that an item is likely to follow, of which the first value with patterns is at `in`.
   LikelyPatterns& likely_patterns(const JsonReader& in);
   // Learns the frame of an item that was read by the rules, unless many were learnt in vain.
