@@ -34,9 +34,14 @@ std::int64_t ready_status(const NotedPods& pods, std::size_t i) {
 
 }  // namespace
 
-bool pods_fit(const NotedPods& pods, std::int64_t kinds, std::int64_t size) {
+bool looks_fit(const NotedPods& pods, std::int64_t kinds) {
   bool fit = kinds > 0;
   for (std::size_t i = 0; i < pods.n; ++i) fit &= pods.combined[i] >= -3 && pods.combined[i] < kinds - 1;
+  return fit;
+}
+
+bool places_fit(const NotedPods& pods, std::int64_t size) {
+  bool fit = true;
   for (std::size_t slot = 0; slot < kPodSlots; ++slot) {
     const std::int64_t* at = pods.at + static_cast<std::ptrdiff_t>(slot) * pods.stride;
     const std::int64_t* length = pods.length + static_cast<std::ptrdiff_t>(slot) * pods.stride;

@@ -205,9 +205,7 @@ class TextClasses:
         known, done = values["known"], values["done"]
         columns = [(values[name], values[f"{name}_shape"]) for name in ("waiting", "settled")]
         pairs = [pair for pair in pairs if not known[pair >> 1] or columns[pair & 1][0][pair >> 1] == _NOT_CLASSIFIED]
-        places = [*dict.fromkeys(pair >> 1 for pair in pairs)]
-        texts: list[list[int]] = self._projector.combination_rows(np.array(places, np.int32) - 1).tolist()
-        rows = dict(zip(places, texts, strict=True))
+        rows = {place: self._projector.combination_row(place - 1) for place in [pair >> 1 for pair in pairs]}
         for place, row in rows.items():
             if not known[place]:
                 values[place] = self._read(*row)

@@ -53,8 +53,10 @@ struct NotedPods {
 };
 constexpr std::int32_t kOddItem = -1, kNotedItem = -2;
 
-// Whether the combinations have numbers below `kinds` - 1, and all strings lie in a text of `size` bytes.
-bool pods_fit(const NotedPods& pods, std::int64_t kinds, std::int64_t size);
+// Whether the combinations have numbers below `kinds` - 1.
+bool looks_fit(const NotedPods& pods, std::int64_t kinds);
+// Whether all strings lie in a text of `size` bytes.
+bool places_fit(const NotedPods& pods, std::int64_t size);
 
 // The states of pods that have a node, and of those that have finished.
 struct PlacedStates {
