@@ -49,56 +49,53 @@ std::size_t common_bytes(const char* a, const char* b, std::size_t most) {
 // The next quote, backslash, control character or (`ascii`) other character than ASCII; the end if there is none.
 const char* next_special(const char* p, const char* end, bool ascii) {
   const char* const found = find_special(p, end);
-  if (!ascii) {
-    p = found;
-  } else if (is_ascii({p, static_cast<std::size_t>(found - p)})) {
-    p = found;
+  if (!ascii || is_ascii({p, static_cast<std::size_t>(found - p)})) p = found;
+  for (; p < end; ++p) {
+    const auto c = static_cast<unsigned char>(*p);
+    if (c == '"' || c == '\\' || c < 0x20 || (ascii && c >= 0x80)) break;
   }
-  while (p < end && *p != '"' && *p != '\\' && static_cast<unsigned char>(*p) >= 0x20 && !(ascii && static_cast<unsigned char>(*p) >= 0x80)) ++p;
   return p;
 }
 
 #if KSCALE_HAS_CLONES
-const __m256i* as_vector(const char* p) { return reinterpret_cast<const __m256i*>(p); }
+// A bit for each of 32 bytes: whether both texts have the same.
+[[gnu::target("avx2,bmi")]] inline std::uint32_t same_bytes_avx2(const char* a, const char* b) {
+  const __m256i one = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a));
+  const __m256i other = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(b));
+  return static_cast<std::uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(one, other)));
+}
 
-// The same two, 32 bytes at once.
+// `common_bytes` for processors with AVX2.
 [[gnu::target("avx2,bmi")]] std::size_t common_bytes_avx2(const char* a, const char* b, std::size_t most) {
   std::size_t at = 0;
   for (; most - at >= 64; at += 64) {
     __builtin_prefetch(b + at + kBytesAhead);
-    const __m256i low = _mm256_cmpeq_epi8(_mm256_loadu_si256(as_vector(a + at)), _mm256_loadu_si256(as_vector(b + at)));
-    const __m256i high = _mm256_cmpeq_epi8(_mm256_loadu_si256(as_vector(a + at + 32)), _mm256_loadu_si256(as_vector(b + at + 32)));
-    if (_mm256_movemask_epi8(_mm256_and_si256(low, high)) == -1) continue;
-    const std::uint64_t equal = static_cast<std::uint64_t>(static_cast<std::uint32_t>(_mm256_movemask_epi8(high))) << 32 |
-                                static_cast<std::uint32_t>(_mm256_movemask_epi8(low));
-    return at + static_cast<std::size_t>(std::countr_one(equal));
-  }
-  if (most - at >= 32) {
-    const auto equal = static_cast<std::uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_loadu_si256(as_vector(a + at)), _mm256_loadu_si256(as_vector(b + at)))));
-    if (equal != 0xffffffffu) return at + static_cast<std::size_t>(std::countr_one(equal));
-    at += 32;
+    const std::uint64_t low = same_bytes_avx2(a + at, b + at), high = same_bytes_avx2(a + at + 32, b + at + 32);
+    const std::uint64_t equal = high << 32 | low;
+    if (~equal != 0) return at + static_cast<std::size_t>(std::countr_one(equal));
   }
   _mm256_zeroupper();  // the compiler leaves it out here, and slows down all SSE code from here on
   return at + common_bytes(a + at, b + at, most - at);
 }
 
+// `next_special` for processors with AVX2.
 [[gnu::target("avx2,bmi")]] const char* next_special_avx2(const char* p, const char* end, bool ascii) {
-  const __m256i quote = _mm256_set1_epi8('"'), slash = _mm256_set1_epi8('\\'), control = _mm256_set1_epi8(0x1f);
+  const __m256i quote = _mm256_set1_epi8('"'), slash = _mm256_set1_epi8('\\'), last = _mm256_set1_epi8(0x1f);
   const std::uint32_t others = ascii ? 0xffffffffu : 0;
   for (; end - p >= 32; p += 32) {
-    const __m256i text = _mm256_loadu_si256(as_vector(p));
-    const __m256i low = _mm256_cmpeq_epi8(_mm256_min_epu8(text, control), text);
-    const __m256i found = _mm256_or_si256(_mm256_or_si256(_mm256_cmpeq_epi8(text, quote), _mm256_cmpeq_epi8(text, slash)), low);
-    const std::uint32_t mask = static_cast<std::uint32_t>(_mm256_movemask_epi8(found)) |
-                               (static_cast<std::uint32_t>(_mm256_movemask_epi8(text)) & others);
-    if (mask) return p + std::countr_zero(mask);
+    const __m256i text = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    const __m256i control = _mm256_cmpeq_epi8(_mm256_min_epu8(text, last), text);
+    const __m256i marks = _mm256_or_si256(_mm256_cmpeq_epi8(text, quote), _mm256_cmpeq_epi8(text, slash));
+    const auto high = static_cast<std::uint32_t>(_mm256_movemask_epi8(text)) & others;
+    const auto found = static_cast<std::uint32_t>(_mm256_movemask_epi8(_mm256_or_si256(marks, control))) | high;
+    if (found) return p + std::countr_zero(found);
   }
   _mm256_zeroupper();
   return next_special(p, end, ascii);
 }
-#endif
 
 bool has_avx2() { return cpu_level != CpuLevel::kDefault; }
+#endif
 
 std::size_t common(const char* a, const char* b, std::size_t most) {
 #if KSCALE_HAS_CLONES
@@ -107,15 +104,18 @@ std::size_t common(const char* a, const char* b, std::size_t most) {
   return common_bytes(a, b, most);
 }
 
+const char* special(const char* p, const char* end, bool ascii) {
+#if KSCALE_HAS_CLONES
+  if (has_avx2()) return next_special_avx2(p, end, ascii);
+#endif
+  return next_special(p, end, ascii);
+}
+
 // Another text that may stand for a free part, which `in` is then behind.
 bool is_another(const FreePart& part, JsonReader& in) {
   if (part.rule >= 0) return in.skip();
   if (*in.p != '"') return !part.noted && *in.p != '{' && *in.p != '[' && in.scalar();
-#if KSCALE_HAS_CLONES
-  const char* const behind = (has_avx2() ? next_special_avx2 : next_special)(in.p + 1, in.end, part.noted);
-#else
-  const char* const behind = next_special(in.p + 1, in.end, part.noted);
-#endif
+  const char* const behind = special(in.p + 1, in.end, part.noted);
   if (behind < in.end && *behind == '"') {  // a plain string
     in.p = behind + 1;
     return true;
