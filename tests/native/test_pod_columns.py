@@ -124,6 +124,37 @@ def test_read_pods(
     assert odd == unusual
 
 
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(("nodeName", "nominatedNodeName", ""))), max_size=8),
+    st.lists(LOOKS, min_size=4, max_size=4),
+)
+def test_unknown_looks_of_watch_lines(given_pods: list[tuple[str, str]], looks: list[dict[str, Any]]) -> None:
+    looks[0] |= {"known": True, "waiting": -1, "settled": -1}  # of none
+    slots = {
+        "nodeName": _projection.POD_SLOTS.index("node"),
+        "nominatedNodeName": _projection.POD_SLOTS.index("nominated"),
+    }
+    rule = ("object", {"kind": "keep", **{name: ("capture", slot) for name, slot in slots.items()}}, ("kind",))
+    projector = _projection.Projector(rule, len(_projection.POD_SLOTS), 0)
+    events = "".join(
+        f'{{"type":"ADDED","object":{{"kind":"{kind}","{member or "other"}":"n"}}}}\n' for kind, member in given_pods
+    )
+    lines = projector.lines(events.encode())
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kind for kind, _ in given_pods))}
+    expected = set()
+    for kind, member in given_pods:
+        place = numbers[kind] + 1
+        if not looks[place]["known"] or looks[place]["settled" if member else "waiting"] == -2:
+            expected.add(2 * place + bool(member))
+    assert lines.unknown(table_of(looks)) == sorted(expected)
+    read = lines.pods(table_of(looks), STATES, "", _projection.StringNumbers())
+    assert (read is None and given_pods != []) == bool(expected)
+    with pytest.raises(NativeError):
+        lines.unknown(np.zeros(4, np.int64))
+    with pytest.raises(NativeError):
+        lines.unknown(np.zeros(len(numbers), _projection.POD_LOOKS))
+
+
 def test_a_namespace_that_is_not_utf8() -> None:
     pod = dict.fromkeys(_projection.POD_SLOTS) | {"name": b"a", "namespace": b"\xff"}
     with pytest.raises(UnicodeDecodeError):

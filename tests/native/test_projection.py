@@ -17,9 +17,10 @@ from kscale.errors import NativeError
 from reference.projection import copied, events, grouped, is_of_kind, parsed, reduced, rows_of, selected
 
 KEYS = ("a", "b", "kind", "type", "apiVersion")
-SCALARS = st.sampled_from(
-    ["null", "true", "0", "-1.5e3", '""', '"x"', '"Pod"', '"v1"', '"é"', '"q\\n"', '"]},{["', '"a-1.B"']
-)
+SCALARS = st.sampled_from([
+    "null", "true", "0", "-1.5e3", '""', '"x"', '"Pod"', '"v1"', '"é"', '"q\\n"', '"]},{["', '"a-1.B"',
+    f'"{"long" * 20}"',
+])  # fmt: skip
 
 
 def texts(depth: int) -> st.SearchStrategy[str]:
@@ -139,9 +140,15 @@ def with_alike_members(rule: Any) -> Any:
     return ("object", {key: wrapped(inner) for key, inner in rule[1].items()}, rule[2])
 
 
-CHANGED = st.sampled_from(
-    ('"x"', '""', '"abc"', '"é"', '"q\\n"', "7", "-12.5", "true", "null", '"type"', '"Pod"', "{}")
-)
+CHANGED = st.one_of(
+    st.sampled_from(('"x"', '""', '"abc"', '"é"', '"q\\n"', "7", "-12.5", "true", "null", '"type"', '"Pod"', "{}")),
+    # Long strings, which kernels compare and read many bytes at once, with something special at any place.
+    st.builds(
+        lambda before, special, after: f'"{"x" * before}{special}{"y" * after}"',
+        st.integers(0, 70), st.sampled_from(("", "é", "\\n", "\\\\", '\\"', "\\u0041", "\\x", "\x01", '"', "\x7f")),
+        st.integers(0, 70),
+    ),
+)  # fmt: skip
 SCALAR = re.compile(r'"(?:[^"\\]|\\.)*"(?!\s*:)|-?[0-9][0-9.e]*|true|false|null')
 
 

@@ -53,8 +53,10 @@ cdef extern from "kscale/pod_columns.hpp" namespace "kscale" nogil:
     cdef struct c_States "kscale::PlacedStates":
         int8_t placed
         int8_t finished
-    cbool c_fit "kscale::pods_fit"(const c_Pods& pods, int64_t kinds, int64_t size)
+    cbool c_looks_fit "kscale::looks_fit"(const c_Pods& pods, int64_t kinds)
+    cbool c_places_fit "kscale::places_fit"(const c_Pods& pods, int64_t size)
     cbool c_usual "kscale::usual_pods"(const c_Pods& pods, const c_Looks* looks, uint8_t* usual)
+    vector[int64_t] c_unknown "kscale::unknown_looks"(const c_Pods& pods, const c_Looks* looks) except +
     void c_write "kscale::write_pods"(const c_Pods& pods, const c_Looks* looks, const uint8_t* usual, size_t count,
                                       int64_t first, c_States states, int64_t* out,
                                       vector[pair[int64_t, int64_t]]& odd) except +
@@ -139,11 +141,13 @@ def read_pods(const unsigned char[::1] data, cbool listed, int64_t first, const 
         pods.at, pods.length = &at[0, 0], &length[0, 0]
         pods.stride = at.strides[0] // <Py_ssize_t>sizeof(int64_t)
     pods.listed = listed
-    return _read_pods(pods, data.shape[0], first, looks, states, namespace)
+    if not c_places_fit(pods, data.shape[0]):
+        raise NativeError("read_pods: a place outside the buffer")
+    return _read_pods(pods, first, looks, states, namespace)
 
 
-cdef tuple _read_pods(const c_Pods& pods, int64_t whole, int64_t first, looks, tuple states, str namespace):
-    """:func:`read_pods` for pods in a text of ``whole`` bytes."""
+cdef tuple _read_pods(const c_Pods& pods, int64_t first, looks, tuple states, str namespace):
+    """:func:`read_pods` for pods whose strings are in the text."""
     cdef Py_ssize_t i, k, count = 0, n = pods.n
     cdef c_States known
     cdef vector[pair[int64_t, int64_t]] odd
@@ -158,10 +162,10 @@ cdef tuple _read_pods(const c_Pods& pods, int64_t whole, int64_t first, looks, t
     cdef uint8_t[::1] chosen = usual.view(np.uint8)
     known.placed, known.finished = states
     with nogil:  # the thread that stores the pods before these runs meanwhile
-        fits = c_fit(pods, kinds, whole)
+        fits = c_looks_fit(pods, kinds)
         told = fits and c_usual(pods, <const c_Looks*>held.buffer.buf, &chosen[0])
     if not fits:
-        raise NativeError("read_pods: no such combination, or a place outside the buffer")
+        raise NativeError("read_pods: no such combination")
     if not told:
         return None
     with nogil:

@@ -358,10 +358,9 @@ cdef class Lines:
             *_places(self._lines.items, self._slots, 0, self._lines.items.begin.size()),
         )
 
-    def pods(self, looks, tuple states, str namespace not None, StringNumbers nodes not None):
-        """The events' objects as :func:`read_pods` has them, with the numbers of their nodes' names in ``nodes`` in the
-        column ``node_of``; but ``usual`` is None if all of them are."""
-        cdef Py_ssize_t i, n = self._lines.items.begin.size()
+    cdef c_Pods _pods(self) except *:
+        """The events' objects. Borrowed: they are valid as long as this is."""
+        cdef Py_ssize_t n = self._lines.items.begin.size()
         cdef c_Pods pods
         if self._slots != kPodSlots:
             raise NativeError("Lines: these are no pods")
@@ -376,7 +375,23 @@ cdef class Lines:
         pods.combined = self._lines.items.combined.data()
         pods.at, pods.length, pods.stride = self._at.data(), self._length.data(), n
         pods.listed = False
-        read = _read_pods(pods, self._data.shape[0], 0, looks, states, namespace)
+        return pods
+
+    def unknown(self, looks):
+        """The entries of ``looks`` (:data:`POD_LOOKS`, by number of the combination + 1) that :meth:`pods` lacks: a list of
+        twice the place of each, and one more if pods with a node lack it. Ascending."""
+        cdef c_Pods pods = self._pods()
+        cdef _Looks held = _Looks(looks)
+        if looks.dtype != POD_LOOKS or not c_looks_fit(pods, held.buffer.len // <Py_ssize_t>sizeof(c_Looks)):
+            raise NativeError("Lines: no such combination")
+        return c_unknown(pods, <const c_Looks*>held.buffer.buf)
+
+    def pods(self, looks, tuple states, str namespace not None, StringNumbers nodes not None):
+        """The events' objects as :func:`read_pods` has them, with the numbers of their nodes' names in ``nodes`` in the
+        column ``node_of``; but ``usual`` is None if all of them are."""
+        cdef Py_ssize_t i, n = self._lines.items.begin.size()
+        cdef c_Pods pods = self._pods()
+        read = _read_pods(pods, 0, looks, states, namespace)
         if read is None:
             return None
         usual, keys, columns, odd = read
@@ -632,19 +647,13 @@ cdef class Projector:
         """int32[m, facets + 1]: for each combination the numbers of the facets' texts, -1 = absent, then of the rest."""
         return _int32(self._own.combinations()).reshape((-1, self._facets + 1))
 
-    def combination_rows(self, const int32_t[::1] which):
-        """int32[k, facets + 1]: some of :meth:`combinations`."""
-        cdef Py_ssize_t i, j, width = self._facets + 1
+    def combination_row(self, Py_ssize_t i):
+        """One row of :meth:`combinations`, as a list."""
+        cdef Py_ssize_t j, width = self._facets + 1
         cdef const vector[int32_t]* every = &self._own.combinations()
-        cdef Py_ssize_t count = <Py_ssize_t>every.size() // width
-        out = np.empty((which.shape[0], width), dtype=np.int32)
-        cdef int32_t[:, ::1] view = out
-        for i in range(which.shape[0]):
-            if not 0 <= which[i] < count:
-                raise IndexError(which[i])
-            for j in range(width):
-                view[i, j] = every[0][which[i] * width + j]
-        return out
+        if not 0 <= i < <Py_ssize_t>every.size() // width:
+            raise IndexError(i)
+        return [every[0][i * width + j] for j in range(width)]
 
     @property
     def combination_count(self):

@@ -6,7 +6,12 @@
 #include <cstring>
 #include <utility>
 
+#include "kscale/dispatch.hpp"
 #include "kscale/text_hash.hpp"
+
+#if KSCALE_HAS_CLONES
+#include <immintrin.h>
+#endif
 
 namespace kscale {
 namespace {
@@ -14,7 +19,7 @@ namespace {
 constexpr std::size_t kBytesAhead = 8192;  // prefetch distance: about the text of one pod
 
 // Returns the length of the common prefix of `a` and `b`, at most `most`. Prefetches the bytes that follow `b`.
-std::size_t common(const char* a, const char* b, std::size_t most) {
+std::size_t common_bytes(const char* a, const char* b, std::size_t most) {
   std::size_t at = 0;
 #if defined(__SSE2__)
   const auto same = [&](std::size_t from) {
@@ -41,19 +46,81 @@ std::size_t common(const char* a, const char* b, std::size_t most) {
   return at;
 }
 
-// Whether `in` is at a string of plain ASCII without escapes. If so, `in` moves behind the string.
-bool is_plain(JsonReader& in) {
-  std::string_view found;
-  bool escaped;
-  if (*in.p != '"') return false;
-  ++in.p;
-  return in.string(found, escaped) && !escaped && is_ascii(found);
+// Returns the next quote, backslash, control character or, with `ascii`, character beyond ASCII; `end` if there is none.
+const char* next_special(const char* p, const char* end, bool ascii) {
+  const char* const found = find_special(p, end);
+  if (!ascii || is_ascii({p, static_cast<std::size_t>(found - p)})) p = found;
+  for (; p < end; ++p) {
+    const auto c = static_cast<unsigned char>(*p);
+    if (c == '"' || c == '\\' || c < 0x20 || (ascii && c >= 0x80)) break;
+  }
+  return p;
+}
+
+#if KSCALE_HAS_CLONES
+// Returns a bit for each of 32 bytes: whether it is the same in both texts.
+[[gnu::target("avx2,bmi")]] inline std::uint32_t same_bytes_avx2(const char* a, const char* b) {
+  const __m256i one = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a));
+  const __m256i other = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(b));
+  return static_cast<std::uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(one, other)));
+}
+
+// `common_bytes` for processors with AVX2.
+[[gnu::target("avx2,bmi")]] std::size_t common_bytes_avx2(const char* a, const char* b, std::size_t most) {
+  std::size_t at = 0;
+  for (; most - at >= 64; at += 64) {
+    __builtin_prefetch(b + at + kBytesAhead);
+    const std::uint64_t low = same_bytes_avx2(a + at, b + at), high = same_bytes_avx2(a + at + 32, b + at + 32);
+    const std::uint64_t equal = high << 32 | low;
+    if (~equal != 0) return at + static_cast<std::size_t>(std::countr_one(equal));
+  }
+  _mm256_zeroupper();  // the compiler leaves it out here, and slows down all SSE code from here on
+  return at + common_bytes(a + at, b + at, most - at);
+}
+
+// `next_special` for processors with AVX2.
+[[gnu::target("avx2,bmi")]] const char* next_special_avx2(const char* p, const char* end, bool ascii) {
+  const __m256i quote = _mm256_set1_epi8('"'), slash = _mm256_set1_epi8('\\'), last = _mm256_set1_epi8(0x1f);
+  const std::uint32_t others = ascii ? 0xffffffffu : 0;
+  for (; end - p >= 32; p += 32) {
+    const __m256i text = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    const __m256i control = _mm256_cmpeq_epi8(_mm256_min_epu8(text, last), text);
+    const __m256i marks = _mm256_or_si256(_mm256_cmpeq_epi8(text, quote), _mm256_cmpeq_epi8(text, slash));
+    const auto high = static_cast<std::uint32_t>(_mm256_movemask_epi8(text)) & others;
+    const auto found = static_cast<std::uint32_t>(_mm256_movemask_epi8(_mm256_or_si256(marks, control))) | high;
+    if (found) return p + std::countr_zero(found);
+  }
+  _mm256_zeroupper();
+  return next_special(p, end, ascii);
+}
+
+bool has_avx2() { return cpu_level != CpuLevel::kDefault; }
+#endif
+
+std::size_t common(const char* a, const char* b, std::size_t most) {
+#if KSCALE_HAS_CLONES
+  if (has_avx2()) return common_bytes_avx2(a, b, most);
+#endif
+  return common_bytes(a, b, most);
+}
+
+const char* special(const char* p, const char* end, bool ascii) {
+#if KSCALE_HAS_CLONES
+  if (has_avx2()) return next_special_avx2(p, end, ascii);
+#endif
+  return next_special(p, end, ascii);
 }
 
 // Whether `in` is at a text that may replace a free part. If so, `in` moves behind the text.
 bool is_another(const FreePart& part, JsonReader& in) {
   if (part.rule >= 0) return in.skip();
-  return part.noted ? is_plain(in) : *in.p != '{' && *in.p != '[' && in.scalar();
+  if (*in.p != '"') return !part.noted && *in.p != '{' && *in.p != '[' && in.scalar();
+  const char* const behind = special(in.p + 1, in.end, part.noted);
+  if (behind < in.end && *behind == '"') {  // a plain string
+    in.p = behind + 1;
+    return true;
+  }
+  return !part.noted && in.scalar();
 }
 
 // Returns the cache key of a text that differs from a pattern at position `at`: a hash of the position and of its next
@@ -273,6 +340,7 @@ bool Patterns::wants(std::int32_t place, std::size_t size) const {
 void Patterns::learn(std::int32_t place, Pattern pattern, const PatternTree::Trace& trace) {
   PatternTree& to = trees_[static_cast<std::size_t>(place)];
   ++to.learnt;
+  ++learnt_;
   bytes_ += to.add(std::move(pattern), trace);
   if (bytes_ <= kRoom) return;
   for (PatternTree& tree : trees_) tree.clear();

@@ -34,9 +34,14 @@ std::int64_t ready_status(const NotedPods& pods, std::size_t i) {
 
 }  // namespace
 
-bool pods_fit(const NotedPods& pods, std::int64_t kinds, std::int64_t size) {
+bool looks_fit(const NotedPods& pods, std::int64_t kinds) {
   bool fit = kinds > 0;
   for (std::size_t i = 0; i < pods.n; ++i) fit &= pods.combined[i] >= -3 && pods.combined[i] < kinds - 1;
+  return fit;
+}
+
+bool places_fit(const NotedPods& pods, std::int64_t size) {
+  bool fit = true;
   for (std::size_t slot = 0; slot < kPodSlots; ++slot) {
     const std::int64_t* at = pods.at + static_cast<std::ptrdiff_t>(slot) * pods.stride;
     const std::int64_t* length = pods.length + static_cast<std::ptrdiff_t>(slot) * pods.stride;
@@ -58,6 +63,18 @@ bool usual_pods(const NotedPods& pods, const PodLooks* looks, std::uint8_t* usua
                printed_number(pods.data + pods.place(kVersion, i), pods.size_of(kVersion, i)) != kOddNumber;
   }
   return true;
+}
+
+std::vector<std::int64_t> unknown_looks(const NotedPods& pods, const PodLooks* looks) {
+  std::vector<std::int64_t> found;
+  for (std::size_t i = 0; i < pods.n; ++i) {
+    const PodLooks& own = looks_of(pods, looks, i);
+    const bool placed = is_placed(pods, i);
+    if (!own.known || (placed ? own.settled : own.waiting) == kUnseen) found.push_back(2 * (&own - looks) + placed);
+  }
+  std::ranges::sort(found);
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
 }
 
 void write_pods(const NotedPods& pods, const PodLooks* looks, const std::uint8_t* usual, std::size_t count,

@@ -119,6 +119,8 @@ std::optional<std::int32_t> Projector::read_framed(const char* data, JsonReader&
   ProjectedValue item{in, rules_, data, tables_, patterns_, known_, static_cast<std::size_t>(slots_), text_, apart_,
                       numbers_.data(), at_.data(), length_.data(), depth == Depth::kTexts};
   KnownNumbers::Key key{};
+  std::array<const Pattern*, std::tuple_size_v<KnownNumbers::Key>> follows{};  // valid until a pattern is learnt
+  const std::size_t learnt = patterns_.learnt();
   LikelyPatterns* likely = nullptr;
   for (std::size_t k = 0; k < frame_.rules.size(); ++k) {
     framed = in.word(frame_.text[k]);
@@ -128,9 +130,8 @@ std::optional<std::int32_t> Projector::read_framed(const char* data, JsonReader&
     const Pattern* found =
         patterns_.follow(rules_[static_cast<std::size_t>(frame_.rules[k])].place, ahead, likely->pattern[k]);
     if (found == nullptr || !found->present || !item.may_take(*found)) return std::nullopt;
+    follows[k] = found;
     key[k] = found->serial;
-    text_ += frame_.kept[k];
-    text_ += found->kept;
     if (!item.take(*found, ahead)) return std::nullopt;
   }
   framed = in.word(frame_.text.back());
@@ -140,6 +141,9 @@ std::optional<std::int32_t> Projector::read_framed(const char* data, JsonReader&
   if (depth == Depth::kNotes) return kNoted;
   std::int32_t rest = known_.find(key);
   if (rest < 0) {
+    if (patterns_.learnt() != learnt) return std::nullopt;
+    text_.clear();
+    for (std::size_t k = 0; k < frame_.rules.size(); ++k) text_.append(frame_.kept[k]).append(follows[k]->kept);
     text_ += frame_.kept.back();
     rest = tables_.back().number(text_);
     known_.store(key, rest);

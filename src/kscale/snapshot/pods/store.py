@@ -317,13 +317,14 @@ class PlacedSums:
         """Store the amounts of those classes that are not known yet, and add sums for their resources."""
         self._amounts.extend_to(len(classes))
         amounts = self._amounts.arrays
-        fresh = distinct(numbers[amounts["known"][numbers] == 0])
-        occupancies = [classes[number].occupancy for number in fresh.tolist()]
+        for number in {*numbers[amounts["known"][numbers] == 0].tolist()}:
+            taken = classes[number].occupancy
+            for name in FIXED_RESOURCES:
+                amounts[name][number] = taken.get(name, 0)
+            amounts["known"][number] = 1 + any(name not in FIXED_RESOURCES for name in taken)
         for name in FIXED_RESOURCES:
-            amounts[name][fresh] = [taken.get(name, 0) for taken in occupancies]
             if name not in self.used and amounts[name][numbers].any():
                 self._used.add(name, np.int64)
-        amounts["known"][fresh] = [1 + any(name not in FIXED_RESOURCES for name in taken) for taken in occupancies]
 
 
 class BatchPlan(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ from kscale.objects.times import moment_of, nanoseconds
 from kscale.objects.validation import plain_rule
 from kscale.snapshot.classes.facets import READ_SOURCES
 from kscale.snapshot.classes.interner import Interner
-from kscale.snapshot.columns import FINISHED, PLACED
+from kscale.snapshot.columns import FINISHED, PLACED, distinct
 from kscale.snapshot.text.files import MappedFile, UndecodedObject, file_of
 from kscale.snapshot.text.text_classes import (
     AFFINITY,
@@ -429,8 +429,7 @@ class PodReader:
         lines = self._projector.lines(view, self.threads, kind=_KIND)
         read = self._read_lines(lines)
         if read is None:
-            *_, combined, _, length = lines.columns()
-            _learn(self.classes, combined, (length[_NODE] > 0) | (length[_NOMINATED] > 0))
+            self.classes.learn(lines.unknown(self.classes.values))
             read = self._read_lines(lines)
             assert read is not None  # all of their texts are known by now
         fast, keys, columns, odd = read
@@ -566,7 +565,7 @@ def _learn(classes: TextClasses, combined: NDArray[np.int32], bound: NDArray[np.
 
     ``bound``: whether each pod has a node.
     """
-    classes.learn(np.maximum(combined, _NONE) + 1, bound)
+    classes.learn(distinct((np.maximum(combined, _NONE) + 1) * 2 + bound).tolist())  # of very many pods, few differ
 
 
 class _ScannedText(msgspec.Struct, frozen=True):

@@ -36,7 +36,7 @@ from kscale.snapshot.classes.facets import (
 )
 from kscale.snapshot.classes.interner import Interner, Prototype
 from kscale.snapshot.classes.pod_shapes import Shape
-from kscale.snapshot.columns import GATED, PENDING, PHASES, TERMINATING, GrowingColumns, distinct
+from kscale.snapshot.columns import GATED, PENDING, PHASES, TERMINATING, GrowingColumns
 
 __all__ = [
     "AFFINITY",
@@ -196,69 +196,55 @@ class TextClasses:
         """Return an upper limit of the combinations' numbers."""
         return self._projector.combination_count
 
-    def learn(self, places: NDArray[np.int32], bound: NDArray[np.bool_]) -> None:
-        """Find the classes of combinations. ``places``: their numbers + 1.
+    def learn(self, pairs: list[int]) -> None:
+        """Find the classes of combinations that have not been found yet.
 
-        ``bound``: whether the pod has a node; the two cases have classes of their own.
+        ``pairs``: twice the number + 1 of each, and one more for pods with a node, which have classes of their own.
         """
         values = self.values
-        pairs = distinct(places * 2 + bound)  # of very many pods, few differ
-        places, bound = pairs >> 1, pairs % 2 == 1
-        fresh = places[~values["known"][places]]
-        if len(fresh):
-            self._read(distinct(fresh))
-        for name, having in (("settled", bound), ("waiting", ~bound)):
-            now = places[having]
-            now = now[values[name][now] == _NOT_CLASSIFIED]
-            if len(now):
-                self._classify(name, now)
+        known, done = values["known"], values["done"]
+        columns = [(values[name], values[f"{name}_shape"]) for name in ("waiting", "settled")]
+        pairs = [pair for pair in pairs if not known[pair >> 1] or columns[pair & 1][0][pair >> 1] == _NOT_CLASSIFIED]
+        rows = {place: self._projector.combination_row(place - 1) for place in [pair >> 1 for pair in pairs]}
+        for place, row in rows.items():
+            if not known[place]:
+                values[place] = self._read(*row)
+        for bound in (True, False):
+            classes, shapes = columns[bound]
+            for place in (pair >> 1 for pair in pairs if pair & 1 == bound):
+                if classes[place] == _NOT_CLASSIFIED:
+                    # A finished pod counts as placed, even without a node.
+                    classes[place], shapes[place] = self._classify(rows[place], is_fixed=bound or bool(done[place]))
 
-    def _rows(self, places: NDArray[np.int32]) -> list[list[int]]:
-        """Return for each combination the numbers of its texts: those of the facets, then that of the rest.
+    def _read(self, labels: int, affinity: int, volumes: int, owner_number: int, rest_number: int) -> tuple[Any, ...]:
+        """Parse the texts of a combination, given as their numbers, and return its entry of ``values``.
 
-        ``places``: numbers of the combinations + 1.
+        The classes and shapes are not found yet, or absent if a text is unusual.
         """
-        rows: list[list[int]] = self._projector.combination_rows(places - 1).tolist()
-        return rows
+        rest, owner = self._rests[rest_number], self._owners[owner_number]
+        others = self._labels[labels], self._affinities[affinity], self._volumes[volumes]
+        if rest is None or owner is None or None in others:
+            return _UNUSUAL_LOOKS
+        controller = -1 if rest.alone else owner.number
+        return (
+            rest.priority, _NOT_CLASSIFIED, _NOT_CLASSIFIED, 0, 0, controller, rest.queueing, rest.unplaced, rest.phase,
+            True, rest.done, rest.bare,
+        )  # fmt: skip
 
-    def _read(self, places: NDArray[np.int32]) -> None:
-        """Parse the texts of combinations and fill in their rows of ``values``, all but the classes.
+    def _classify(self, row: list[int], *, is_fixed: bool) -> tuple[int, int]:
+        """Return the class and the shape of a usable combination, given as the numbers of its texts.
 
-        ``places``: numbers of the combinations + 1, which are their rows.
+        ``is_fixed``: whether its pods have a node or are finished. The class is -1 and the shape 0 if such pods are
+        decoded by themselves.
         """
-        rows = []
-        for labels, affinity, volumes, owner_number, rest_number in self._rows(places):
-            rest, owner = self._rests[rest_number], self._owners[owner_number]
-            others = self._labels[labels], self._affinities[affinity], self._volumes[volumes]
-            if rest is None or owner is None or None in others:
-                rows.append(_UNUSUAL_LOOKS)
-                continue
-            controller = -1 if rest.alone else owner.number
-            rows.append((
-                rest.priority, _NOT_CLASSIFIED, _NOT_CLASSIFIED, 0, 0, controller, rest.queueing, rest.unplaced,
-                rest.phase, True, rest.done, rest.bare,
-            ))  # fmt: skip
-        self.values[places] = np.array(rows, dtype=_projection.POD_LOOKS)
-
-    def _classify(self, name: str, places: NDArray[np.int32]) -> None:
-        """Fill in class and shape of combinations: in the columns ``settled`` (with a node) or ``waiting`` (without).
-
-        ``name``: which of these two columns.
-        """
-        values = self.values
-        # A finished pod counts as placed, even without a node.
-        fixed = values["done"][places].tolist() if name == "waiting" else [True] * len(places)
-        classes, shapes = [], []
-        for row, is_fixed in zip(self._rows(places), fixed, strict=True):
-            affinity, owner = self._affinities[row[AFFINITY]], self._owners[row[OWNERS]]
-            assert affinity is not None  # callers pass only usable combinations
-            assert owner is not None
-            selection = affinity.settled if owner.stays and is_fixed else affinity.facet
-            class_of = -1 if selection is None else self._class(row, selection, owner.facet)
-            classes.append(class_of)
-            shapes.append(0 if class_of < 0 else self._shape(row, class_of))
-        values[name][places] = classes
-        values[f"{name}_shape"][places] = shapes
+        affinity, owner = self._affinities[row[AFFINITY]], self._owners[row[OWNERS]]
+        assert affinity is not None  # callers pass only usable combinations
+        assert owner is not None
+        selection = affinity.settled if owner.stays and is_fixed else affinity.facet
+        if selection is None:
+            return -1, 0
+        class_of = self._class(row, selection, owner.facet)
+        return class_of, self._shape(row, class_of)
 
     def _class(self, row: list[int], selection: AffinityFacet, owner: tuple[str, str, str] | None) -> int:
         """Return the number of the pod class of a combination of texts, which is created if it is new.

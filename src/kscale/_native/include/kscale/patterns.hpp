@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -177,18 +178,26 @@ class PatternTree {
   // before the next pattern is added to the tree.
   class Places {
    public:
-    explicit Places(const Trace& trace) : trace_(trace) {}
+    explicit Places(const Trace& trace) : trace_(trace) { begin(0); }
     std::int32_t place(const PatternPlace& of) { return of.behind + (of.parts ? end_of(of.parts - 1) : 0); }
     std::int32_t end_of(std::int32_t part) {  // the end of a free part
-      const std::vector<Stretch>& all = trace_.stretches;
-      while (stretch_ + 1 < all.size() && all[stretch_ + 1].first <= part) ++stretch_;
-      const Pattern& pattern = trace_.tree->patterns_[static_cast<std::size_t>(all[stretch_].pattern)];
-      return pattern.free[static_cast<std::size_t>(part)].end + all[stretch_].shift;
+      while (part >= next_) begin(stretch_ + 1);
+      return free_[part].end + shift_;
     }
 
    private:
+    void begin(std::size_t stretch) {
+      const std::vector<Stretch>& all = trace_.stretches;
+      stretch_ = stretch;
+      free_ = trace_.tree->patterns_[static_cast<std::size_t>(all[stretch].pattern)].free.data();
+      shift_ = all[stretch].shift;
+      next_ = stretch + 1 < all.size() ? all[stretch + 1].first : std::numeric_limits<std::int32_t>::max();
+    }
+
     const Trace& trace_;
-    std::size_t stretch_ = 0;
+    const FreePart* free_;
+    std::size_t stretch_;
+    std::int32_t shift_, next_;
   };
 
   // Returns the pattern that the value at `in` matches (it differs only in free parts), and moves `in` behind the
@@ -252,6 +261,7 @@ class Patterns {
   // Whether the pattern of a value of this size, which matched none, is worth adding.
   bool wants(std::int32_t place, std::size_t size) const;
   void learn(std::int32_t place, Pattern pattern, const PatternTree::Trace& trace);
+  std::size_t learnt() const { return learnt_; }  // patterns added so far; pointers to patterns stay valid while it is the same
 
  private:
   static constexpr std::size_t kLargest = 1 << 16;  // largest value that becomes a pattern, in bytes
@@ -264,6 +274,7 @@ class Patterns {
   PatternTree::Trace trace_;
   KnownParts known_;
   std::size_t bytes_ = 0;
+  std::size_t learnt_ = 0;
 };
 
 }  // namespace kscale

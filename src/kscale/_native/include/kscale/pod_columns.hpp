@@ -53,8 +53,10 @@ struct NotedPods {
 };
 constexpr std::int32_t kOddItem = -1, kNotedItem = -2;
 
-// Whether the combinations have numbers below `kinds` - 1, and all strings lie in a text of `size` bytes.
-bool pods_fit(const NotedPods& pods, std::int64_t kinds, std::int64_t size);
+// Whether the combinations have numbers below `kinds` - 1.
+bool looks_fit(const NotedPods& pods, std::int64_t kinds);
+// Whether all strings lie in a text of `size` bytes.
+bool places_fit(const NotedPods& pods, std::int64_t size);
 
 // The states of pods that have a node, and of those that have finished.
 struct PlacedStates {
@@ -64,6 +66,9 @@ struct PlacedStates {
 // Which pods can be told by columns; `looks`: by number of the combination + 1. False if some combination is not known
 // yet, or not for pods like these.
 bool usual_pods(const NotedPods& pods, const PodLooks* looks, std::uint8_t* usual);
+
+// Which of `looks` have to be told for that: twice their place, and one more for pods with a node. Ascending, each once.
+std::vector<std::int64_t> unknown_looks(const NotedPods& pods, const PodLooks* looks);
 
 // The columns of the `count` usual pods, one after the other: out[column * count + pod]. kNodeOf is not written.
 // `first`: where the first pod is among the items; `odd`: (usual pod, slot) of times that are written unusually.
