@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
+import sys
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,12 +15,13 @@ from typing import Annotated, Any, ClassVar
 
 import pytest
 import typer
+import uvloop
 from typer.core import TyperOption
 
 from kscale.cli.command import callback
 from kscale.cli.failures import run_guarded
 from kscale.cli.go_flags import KLOG_IDLE, GoCommand, Idle, given_flags, read_int
-from kscale.cli.process import FAILED, run_program, set_up_logs
+from kscale.cli.process import FAILED, _create_event_loop, run_program, set_up_logs
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags
 from kscale.cli.terminal import Terminal
 from kscale.drivers.live import LostLeadershipError
@@ -271,3 +274,13 @@ def test_a_line_is_one_line(format_: str) -> None:
     else:
         assert lines[0].startswith("I ")
         assert "more=" in lines[0]
+
+
+def test_programs_run_on_uvloop_if_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = _create_event_loop()
+    loop.close()
+    assert isinstance(loop, uvloop.Loop)
+    monkeypatch.setitem(sys.modules, "uvloop", None)  # its import fails
+    loop = _create_event_loop()
+    loop.close()
+    assert type(loop) is asyncio.SelectorEventLoop

@@ -6,13 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
-
-from kscale.world.kubernetes.client_tls import EventLoop
+import uvloop
 
 pytest.register_assert_rewrite("unit.world.informer_cases", "unit.world.stores_cases", "unit.world.writer_cases")
 
 
-@pytest.fixture(params=[EventLoop, asyncio.SelectorEventLoop], ids=["direct", "asyncio"])
+@pytest.fixture(params=[uvloop.new_event_loop, asyncio.SelectorEventLoop], ids=["uvloop", "asyncio"])
 def loop_type(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a test on the programs' event loop, and on asyncio's."""
 

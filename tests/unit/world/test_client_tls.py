@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import socket
 import ssl
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trustme
 
 from kscale import InputError
-from kscale.world.kubernetes.client_tls import ClientTLS, TLSTransport
+from kscale.world.kubernetes.client_tls import ClientTLS
 from kscale.world.kubernetes.kubeconfig import Access, ClientCertificate, Pem
 from kscale.world.rpc import read_certificates
 
@@ -175,159 +171,3 @@ def test_comments_of_authorities_may_have_any_characters(tmp_path: Path) -> None
     context = ClientTLS(Access(server="https://h", ca=Pem(path=str(file)))).context(0)
     assert context.cert_store_stats()["x509_ca"] == 1
     assert read_certificates(file) == file.read_bytes()
-
-
-# -- the transport ---------------------------------------------------------------------------------------------------
-
-
-class Scripted:
-    """A TLS socket whose reads and writes do what a test says; as a file it is one end of a connection."""
-
-    context = None
-
-    def __init__(self, end: socket.socket) -> None:
-        self.end = end
-        self.reading: Callable[[], bytes] = lambda: end.recv(1 << 14)
-        self.sending: Callable[[bytes], int] = end.send
-        self.calls: list[str] = []
-
-    def fileno(self) -> int:
-        return self.end.fileno()
-
-    def getpeername(self) -> str:
-        return ""
-
-    def read(self, size: int) -> bytes:
-        self.calls.append("read")
-        try:
-            return self.reading()
-        except BlockingIOError:
-            raise ssl.SSLWantReadError from None
-
-    def send(self, data: bytes) -> int:
-        self.calls.append("send")
-        try:
-            return self.sending(data)
-        except BlockingIOError:
-            raise ssl.SSLWantWriteError from None
-
-    def unwrap(self) -> None:
-        raise ssl.SSLWantReadError
-
-    def close(self) -> None:
-        self.end.close()
-
-
-class Protocol(asyncio.Protocol):
-    def __init__(self) -> None:
-        self.data = b""
-        self.lost: list[Exception | None] = []
-
-    def data_received(self, data: bytes) -> None:
-        self.data += data
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.lost.append(error)
-
-
-async def turns(count: int = 20) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
-def run_scripted(test: Callable[[Scripted, socket.socket], Any]) -> None:
-    async def main() -> None:
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            for end in (ours, theirs):
-                end.setblocking(False)
-            await test(Scripted(ours), theirs)
-
-    asyncio.run(main())
-
-
-def refuse(error: type[OSError]) -> Any:
-    raise error
-
-
-def test_receiving_waits_until_tls_can_send() -> None:
-    """It does not try again and again meanwhile."""
-
-    async def test(sock: Scripted, peer: socket.socket) -> None:
-        protocol = Protocol()
-        transport = TLSTransport(asyncio.get_running_loop(), sock, protocol)
-        with suppress(BlockingIOError):
-            while True:
-                sock.end.send(bytes(1 << 16))
-        read, sock.reading = sock.reading, lambda: refuse(ssl.SSLWantWriteError)
-        peer.send(b"x")
-        await turns()
-        assert sock.calls == ["read"]
-        transport.pause_reading()
-        transport.resume_reading()
-        await turns()
-        assert sock.calls == ["read"]
-        sock.reading = read
-        with suppress(BlockingIOError):
-            while peer.recv(1 << 20):
-                pass
-        await turns()
-        assert protocol.data == b"x"
-        transport.abort()
-        await turns()
-        assert protocol.lost == [None]
-
-    run_scripted(test)
-
-
-@pytest.mark.parametrize("ends", ["is sent", "is closed", "is aborted"])
-def test_sending_waits_until_tls_can_receive(ends: str) -> None:
-    """It does not try again and again meanwhile."""
-
-    async def test(sock: Scripted, peer: socket.socket) -> None:
-        protocol = Protocol()
-        transport = TLSTransport(asyncio.get_running_loop(), sock, protocol)
-        send, sock.sending = sock.sending, lambda data: refuse(ssl.SSLWantReadError)
-        transport.write(b"ab")
-        transport.write(b"c")
-        await turns()
-        assert sock.calls == ["send"]
-        sock.sending = send
-        if ends == "is sent":
-            peer.send(b"x")
-            await turns()
-            assert (protocol.data, peer.recv(9)) == (b"x", b"abc")
-            transport.close()
-        elif ends == "is closed":
-            transport.close()
-        else:
-            transport.abort()
-        await turns()
-        assert protocol.lost == [None]
-
-    run_scripted(test)
-
-
-def test_a_protocol_that_fails_ends_its_connection() -> None:
-    """Data that follows would have another meaning without the data that is lost."""
-
-    class Failing(Protocol):
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            raise ZeroDivisionError
-
-    async def test(sock: Scripted, peer: socket.socket) -> None:
-        errors: list[Any] = []
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: errors.append(context["exception"]))
-        protocol = Failing()
-        TLSTransport(loop, sock, protocol)
-        peer.send(b"x")
-        await turns()
-        with suppress(BrokenPipeError):
-            peer.send(b"y")
-        await turns()
-        assert (protocol.data, protocol.lost) == (b"x", [None])
-        assert [type(error) for error in errors] == [ZeroDivisionError]
-
-    run_scripted(test)

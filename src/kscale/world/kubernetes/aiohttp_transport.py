@@ -96,9 +96,7 @@ class AiohttpTransport:
         self._proxy = proxy_of(access, os.environ if environ is None else environ) or None
         # As in Go, the same context is for a proxy that is reached by TLS.
         uses_tls = any(url.startswith("https://") for url in (access.server, self._proxy or ""))
-        # asyncio does TLS to a server within TLS to a proxy only on its own transports.
-        direct = not (self._proxy or "").startswith("https://")
-        self._tls = ClientTLS(access, direct=direct) if uses_tls else None
+        self._tls = ClientTLS(access) if uses_tls else None
         self._credentials = Credentials(access, clock, run=run)
         # As in aiohttp's sessions, names and values of headers are checked where they are written.
         encoding = "gzip" if access.compress else "identity"
@@ -256,7 +254,6 @@ class AiohttpTransport:
         """
         while peer is not None and self._idle:
             connection = self._idle.pop()
-            connection.receive_arrived()
             connection.is_idle = False
             if connection.peer is peer and connection.is_reusable():
                 return connection

@@ -358,7 +358,7 @@ async def _run(words: tuple[str, ...], env: Mapping[str, str], interactive: bool
         stdin=None if interactive else asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=None,
-        process_group=None if interactive else 0,  # so that its own children end with it
+        start_new_session=not interactive,  # so that its own children end with it
     )
     try:
         async with asyncio.timeout(None if interactive else PLUGIN_SECONDS):
@@ -370,7 +370,7 @@ async def _run(words: tuple[str, ...], env: Mapping[str, str], interactive: bool
     finally:
         if not program.closed.done():
             _kill(transport, group=not interactive)
-        # A child in a process group of its own may hold the output open: do not wait for its end.
+        # A child in a session of its own may hold the output open: do not wait for its end.
         transport.close()
         await program.closed
     if transport.get_returncode():

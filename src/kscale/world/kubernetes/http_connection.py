@@ -12,7 +12,6 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from kscale.world.kubernetes.client_tls import TLSTransport
 from kscale.world.kubernetes.transport import FREE_BYTES, Call, ServerLimits
 
 __all__ = ["HttpConnection", "NotSimpleError", "Peer", "SimpleResponse", "read_simple_response"]
@@ -217,11 +216,6 @@ class HttpConnection(asyncio.Protocol):
             is_open = self.http.transport is not None and not self.transport.is_closing()
             self._is_clean = is_open and not self.http.should_close and not self._has_unexpected_data
         return self._is_clean and not self.transport.get_write_buffer_size()
-
-    def receive_arrived(self) -> None:
-        """Receive what has arrived, so that it is not taken for the response to the next request."""
-        if isinstance(self.transport, TLSTransport):  # asyncio's transports leave nothing
-            self.transport.receive_arrived()
 
     def close(self) -> None:
         """Close the connection at once. Unsent data is dropped: the server may never receive it."""
