@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from kscale._native._projection import exceeds_depth
 from kscale.effects import (
     ZERO_TIME,
     GetScale,
@@ -248,10 +249,12 @@ def read_review(
     """Read a review.
 
     Returns the pod to review (of an invalid pod, or one that is not v1, the admission that leaves it as it is), or the
-    finished result if ``body`` is the review of a VPA or of another kind, or is no review that can be read. A pod with
-    more than ``max_containers`` containers (with init containers; None: no limit) is allowed as it is, and the result's
-    ``messages`` say so.
+    finished result if ``body`` is the review of a VPA or of another kind, is no review that can be read, or has more
+    than 800 levels of nesting. A pod with more than ``max_containers`` containers (with init containers; None: no
+    limit) is allowed as it is, and the result's ``messages`` say so.
     """
+    if exceeds_depth(body, _DEEPEST):  # the interpreter's own limit differs between versions
+        return allow_unpatched(_TOO_DEEP)
     usual = _read_usual(body) if max_containers is None else None
     if usual is not None:
         return usual
@@ -262,7 +265,11 @@ def read_review(
             return allow_unpatched(str(error))
         return _read_request(request, options, max_containers)
     except RecursionError:
-        return allow_unpatched("the review is nested too deeply")
+        return allow_unpatched(_TOO_DEEP)
+
+
+_DEEPEST: Final = 800
+_TOO_DEEP: Final = "the review is nested too deeply"
 
 
 def allow_unpatched(why: str, *, uid: Any = "", resource: str = "unknown") -> ReviewResult:
