@@ -103,8 +103,6 @@ def _select_resolved_groups(snapshot: Snapshot, groups: Sequence[object]) -> Gro
             members = [columns.objects[columns.index[name]] for name in result.nodes if name in columns.index]
             result.instances = [*map(instance_id_of, members), *group.unregistered_instances]
         check_fields(result)
-        if result.target_size < 0:
-            return None
         changed.append(result)
     return resolved.without_nodes(lost, changed)
 

@@ -125,15 +125,18 @@ class NodeGroupOptions(ApiStruct):
         }
         return msgspec.structs.replace(defaults, **own_options)
 
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield (name in the API, message) for each number that is negative, not finite, or too long a duration."""
+    def problems(self, *, allow_negative: bool = False) -> Iterator[tuple[str, str]]:
+        """Yield (name in the API, message) for each number that is negative, not finite, or too long a duration.
+
+        ``allow_negative``: only durations that are too long or no numbers are problems; providers may send the others.
+        """
         for name, field in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True):
             value = getattr(self, name)
             if value is None or isinstance(value, bool):
                 continue
-            if not (math.isfinite(value) and value >= 0):
+            if not (allow_negative or (math.isfinite(value) and value >= 0)):
                 yield field, f"{value} is negative or not a number"
-            elif name in DURATION_OPTIONS and value > _LONGEST:
+            elif name in DURATION_OPTIONS and not abs(value) <= _LONGEST:
                 yield field, f"{value} is longer than {_LONGEST} seconds"
 
 
@@ -261,7 +264,8 @@ class NodeGroup(ApiStruct):
 def group_from_dict(data: Mapping[str, Any], where: str = "node group") -> NodeGroup:
     """Decode a node group from plain data. Its ``template`` may be a bare node.
 
-    Raises InputError, which names ``where``, if a field is invalid or unknown.
+    Raises InputError, which names ``where``, if a field is invalid or unknown, or a target size or an option is
+    negative.
     """
     fields = dict(data)
     problems = _find_unknown(fields, NodeGroup, where, "")
@@ -272,7 +276,14 @@ def group_from_dict(data: Mapping[str, Any], where: str = "node group") -> NodeG
         problems += _find_unknown(fields["template"], NodeTemplate, where, "template.")
     if problems:
         raise InputError(problems)
-    return from_dict(fields, NodeGroup, object_path=where)
+    group = from_dict(fields, NodeGroup, object_path=where)
+    if group.size < 0:
+        problems.append(Problem(f"{group.size} is negative", object=where, field="targetSize"))
+    if group.options is not None:
+        problems += [Problem(text, object=where, field=f"options.{name}") for name, text in group.options.problems()]
+    if problems:
+        raise InputError(problems)
+    return group
 
 
 def template_from_dict(data: Mapping[str, Any], where: str = "template") -> NodeTemplate:
@@ -357,8 +368,9 @@ class Groups:
         Raises
         ------
         InputError
-            If a mapping is no node group, a field has a wrong type, two groups have the same id, a minimum exceeds its
-            maximum, a target size or an option is negative, or a ``from_node`` does not exist.
+            If a mapping is no node group or has a negative target size or option, a field has a wrong type, two groups
+            have the same id, a minimum exceeds its maximum, a duration is too long, or a ``from_node`` does not exist.
+            Negative numbers in a NodeGroup are no error, because a provider may send them.
         """
         return groups if isinstance(groups, Groups) else cls(_resolve_groups(groups, nodes, checked))
 
@@ -506,10 +518,9 @@ def _resolve_groups(
         if not 0 <= item.min_size <= item.max_size:
             text = f"minSize {item.min_size} and maxSize {item.max_size} exclude each other"
             problems.append(Problem(text, object=where, field="minSize"))
-        if item.size < 0:
-            problems.append(Problem(f"{item.size} is negative", object=where, field="targetSize"))
         if item.options is not None:
-            problems += [Problem(text, object=where, field=f"options.{name}") for name, text in item.options.problems()]
+            wrong = item.options.problems(allow_negative=True)
+            problems += [Problem(text, object=where, field=f"options.{name}") for name, text in wrong]
         if item.from_node is not None and item.from_node not in by_name:
             problems.append(Problem(f"there is no node {item.from_node}", object=where, field="fromNode"))
             continue

@@ -106,7 +106,6 @@ def test_resolved_groups_share_no_container_with_the_description() -> None:
         ("id", [], "NodeGroup.id is []"),
         ("min_size", "1", "NodeGroup g: NodeGroup.min_size is '1'"),
         ("max_size", 2.5, "NodeGroup.max_size is 2.5"),
-        ("target_size", -1, "NodeGroup g: targetSize: -1 is negative"),
         ("nodes", 5, "NodeGroup.nodes is 5"),
         ("nodes", [5], "NodeGroup.nodes[0] is 5"),
         ("node_selector", 5, "NodeGroup.node_selector is 5"),
@@ -118,7 +117,7 @@ def test_resolved_groups_share_no_container_with_the_description() -> None:
         (
             "options.max_node_provision_time",
             math.inf,
-            "NodeGroup g: options.maxNodeProvisionTime: inf is negative",
+            "NodeGroup g: options.maxNodeProvisionTime: inf is longer than 9223372036",
         ),
         (
             "options.max_node_provision_time",
@@ -141,5 +140,21 @@ def test_a_group_that_was_modified_after_it_was_created_is_checked(path: str, va
     for parent in parents:
         target = getattr(target, parent)
     setattr(target, name, value)
+    with pytest.raises(kscale.InputError, match=re.escape(message)):
+        Groups.of([described], [node("n0", 1000, 1)])
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"targetSize": -1}, "targetSize: -1 is negative"),
+        (
+            {"options": {"scaleDownUtilizationThreshold": -0.5}},
+            "options.scaleDownUtilizationThreshold: -0.5 is negative",
+        ),
+    ],
+)
+def test_negative_numbers_of_a_description_are_refused(more: dict[str, Any], message: str) -> None:
+    described = {"id": "g", "minSize": 0, "maxSize": 3, **more}
     with pytest.raises(kscale.InputError, match=re.escape(message)):
         Groups.of([described], [node("n0", 1000, 1)])

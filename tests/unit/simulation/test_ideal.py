@@ -136,7 +136,7 @@ def test_ideal_is_described_in_the_footer() -> None:
     report = looked(1, groups=[{**group(7), "max": 7}], controllers={}, horizon="1h").report
     assert report.ideal is not None
     first = simulation_view(report).footer[0]
-    assert first.startswith("Paid $7.00 = $2.00 cheapest mix found for the load (at least $1.")
+    assert first.startswith("Paid $7.00 = $2.00 cheapest mix found for the load (at least $2.00 ")
     assert first.endswith("+ $4.00 packing + $1.00 nodes without pods (CA) + $0.00 booting.")
     other = replace(report, ideal=replace(report.ideal, methods=["column_generation", "volume"], unplaced=3))
     footer = simulation_view(other).footer[0]

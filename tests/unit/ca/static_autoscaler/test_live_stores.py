@@ -423,6 +423,7 @@ OTHER_ANNOTATIONS = {
     "ca/scale_down/eligibility.py": "of nodes",
     "ca/scale_down/unneeded.py": "of nodes",
     "ca/loop_context.py": "of nodes",
+    "ca/static_autoscaler/skip_unchanged.py": "checks whether there are any",
     "ca/templates.py": "copies those of a DaemonSet's template",
     "hpa/api/admission.py": "of HPAs",
     "hpa/api/keda.py": "of HPAs and ScaledObjects",
