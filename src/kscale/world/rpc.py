@@ -93,8 +93,8 @@ def grpc_library(what: str) -> Any:
     Raises :class:`~kscale.errors.MissingExtraError` if it is not installed. ``what`` is the purpose that the message
     names.
     """
-    # A program that kscale starts uses no gRPC of this process. gRPC's handlers of forks would stop its threads for each
-    # of them, and write to stderr.
+    # Programs that kscale starts do not use its gRPC. The handlers of forks would stop gRPC's threads for each of them,
+    # and write to stderr.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     return library("grpc", what)
 
