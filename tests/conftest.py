@@ -24,6 +24,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is loaded, as the command line does
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # before gRPC is loaded, as kscale.world.rpc does
 os.environ["SKBUILD_EDITABLE_VERBOSE"] = "0"  # an editable install that rebuilds says so in the middle of an answer
 
 # The default run is the same everywhere; the others look for what nobody has seen yet, and print how to see it again.
