@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from kscale._native._projection import exceeds_depth
+from kscale._native import _projection
 from kscale.effects import (
     ZERO_TIME,
     GetScale,
@@ -253,7 +253,7 @@ def read_review(
     than 800 levels of nesting. A pod with more than ``max_containers`` containers (with init containers; None: no
     limit) is allowed as it is, and the result's ``messages`` say so.
     """
-    if exceeds_depth(body, _DEEPEST):  # the interpreter's own limit differs between versions
+    if _projection.exceeds_depth(body, _DEEPEST):  # the interpreter's own limit differs between versions
         return allow_unpatched(_TOO_DEEP)
     usual = _read_usual(body) if max_containers is None else None
     if usual is not None:
