@@ -19,7 +19,7 @@ from kscale.effects.moments import ComparedDuration
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import Condition
 from kscale.objects.conditions import changed_at
-from kscale.objects.go_numbers import parse_int64, wrap_int64
+from kscale.objects.go_numbers import TRUE_TEXTS, parse_int64, wrap_int64
 from kscale.objects.nodegroup import instance_id_of
 from kscale.objects.times import moment_in
 from kscale.snapshot.caches import cached_by_identity
@@ -233,12 +233,11 @@ class RegisteredNodes:
 
 
 UPCOMING_NODE_ANNOTATION: Final = "cluster-autoscaler.k8s.io/upcoming-node"
-_TRUE_TEXTS: Final = frozenset(("1", "t", "T", "true", "TRUE", "True"))
 
 
 def is_upcoming_node(node: Node) -> bool:
     """Return whether the node is a placeholder for an instance that was requested and has not registered yet."""
-    return (node.metadata.annotations or {}).get(UPCOMING_NODE_ANNOTATION) in _TRUE_TEXTS
+    return (node.metadata.annotations or {}).get(UPCOMING_NODE_ANNOTATION) in TRUE_TEXTS
 
 
 RESOURCE_NOT_READY_REASON = "cluster-autoscaler.kubernetes.io/resource-not-ready"

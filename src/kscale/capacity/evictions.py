@@ -28,7 +28,7 @@ from kscale.ca.scale_down.pdb import get_cached_pdb_tracker
 from kscale.ca.scale_down.plan import explain_blocking_pod
 from kscale.ca.unremovable_reasons import NOT_ENOUGH_PDB
 from kscale.capacity.fit import summarize_rejections
-from kscale.capacity.losses import waiting
+from kscale.capacity.losses import make_pending
 from kscale.capacity.records import Part
 from kscale.effects import Moment
 from kscale.objects.api.core import Node, Pod
@@ -286,7 +286,7 @@ def relocate(
 
         def record_of(position: int) -> PodRecord:
             """Return the record of a placed pod as it waits for a node."""
-            return PodRecord(waiting(snapshot.placed[position].pod))
+            return PodRecord(make_pending(snapshot.placed[position].pod))
 
     index = snapshot.columns.index
     cordoned = []

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 
-def waiting(pod: Pod) -> Pod:
+def make_pending(pod: Pod) -> Pod:
     """Return a copy of the pod that is pending and unschedulable, without a node.
 
     Nothing else of its status is kept.
@@ -457,7 +457,7 @@ def add_repair(
     for pod in cluster.pods_on(lost_nodes):
         world.remove(pod)
         if not is_lost_with_node(pod):
-            world.apply(waiting(pod))
+            world.apply(make_pending(pod))
             displaced.append(pod.key)
     if not offers:
         return msgspec.structs.replace(

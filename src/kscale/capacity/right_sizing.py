@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from kscale.ca.estimator import EstimateOptions, estimate
-from kscale.capacity.losses import waiting
+from kscale.capacity.losses import make_pending
 from kscale.capacity.mix import ALL, MixOptions, mix
 from kscale.objects.api.core import Container, ContainerStatus, Node, Pod
 from kscale.objects.api.meta import ResourceList
@@ -235,5 +235,5 @@ def _nodes_for(empty: Snapshot, model: Node, daemons: list[Pod], pods: list[Pod]
     ``daemons``: pods that run on each of these nodes.
     """
     template = NodeTemplate(node=model, pods=daemons)
-    result = estimate(empty, [waiting(pod) for pod in pods], template=template, options=EstimateOptions())
+    result = estimate(empty, [make_pending(pod) for pod in pods], template=template, options=EstimateOptions())
     return result.node_count, set(result.unschedulable)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from kscale.capacity.losses import waiting
+from kscale.capacity.losses import make_pending
 from kscale.capacity.right_sizing import compare_packing, replace_requests
 from kscale.effects import Action, ApiError, Event, Evict, Moment, PatchOperation, Resize, to_text
 from kscale.errors import InputError
@@ -465,7 +465,7 @@ def _put_anew(cluster: Cluster, changed: dict[str, Pod]) -> PutAnew:
         if is_daemonset_pod(pod) or is_mirror_pod(pod):
             after.apply(pod)
         else:
-            after.apply(waiting(pod))
+            after.apply(make_pending(pod))
             pending.append(pod.key)
     if not pending:
         return PutAnew()

@@ -18,7 +18,7 @@ from kscale.cli.help import HelpCommand
 from kscale.cli.options import OptionGroup, Switch, fields, flag_of
 from kscale.effects import duration, timedelta_of
 from kscale.errors import InputError, Problem
-from kscale.objects.go_numbers import parse_int64, parse_int_literal
+from kscale.objects.go_numbers import FALSE_TEXTS, TRUE_TEXTS, parse_bool, parse_int64, parse_int_literal
 from kscale.objects.quantity import Quantity, QuantityError
 from kscale.objects.times import format_duration, parse_duration
 
@@ -42,8 +42,6 @@ __all__ = [
     "struct_of",
 ]
 
-_TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
-_FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 _SECRET: Final = ("password", "token", "secret")
 _typed: ContextVar[Mapping[str, str]] = ContextVar("typed", default=MappingProxyType({}))
 _flags: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("flags", default=())
@@ -64,9 +62,10 @@ class Idle(msgspec.Struct, frozen=True):
 
 def read_switch(text: str) -> bool:
     """Return whether a boolean flag's value is true. Raises ValueError for a text that is neither true nor false."""
-    if text not in _TRUE | _FALSE:
-        raise ValueError("true or false is expected")
-    return text in _TRUE
+    try:
+        return parse_bool(text)
+    except ValueError:
+        raise ValueError("true or false is expected") from None
 
 
 def idle_switches(why: str, *names: str) -> dict[str, Idle]:
@@ -219,14 +218,14 @@ class GoCommand(HelpCommand):
             return name + value  # -v=4
         why = self.refused.get(name.removeprefix("--")) if name.startswith("--") else None
         if why is not None:
-            if value in _FALSE and name.removeprefix("--") in self.off:
+            if value in FALSE_TEXTS and name.removeprefix("--") in self.off:
                 return None
             ctx.fail(f"{name} is not taken: {why}")
         if not is_given or name not in switches:
             return argument
-        if value not in _TRUE | _FALSE:
+        if value not in TRUE_TEXTS | FALSE_TEXTS:
             ctx.fail(f'invalid argument "{value}" for {name}: true or false is expected')
-        return name if value in _TRUE else switches[name]
+        return name if value in TRUE_TEXTS else switches[name]
 
 
 def _switches(parameter: Any) -> list[tuple[str, str]]:

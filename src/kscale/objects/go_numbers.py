@@ -8,7 +8,9 @@ from typing import Final
 from kscale.imports import lazy_pattern
 
 __all__ = [
+    "FALSE_TEXTS",
     "OUT_OF_RANGE",
+    "TRUE_TEXTS",
     "divide_floats",
     "divide_truncated",
     "format_fixed",
@@ -35,8 +37,10 @@ _HEX_FLOAT = lazy_pattern(rf"[+-]?0[xX](?:_?{_HEX_DIGITS}(?:\.(?:{_HEX_DIGITS})?
 _NAMED_FLOATS: Final = frozenset({"nan", *(sign + name for sign in ("", "+", "-") for name in ("inf", "infinity"))})
 OUT_OF_RANGE: Final = "value out of range"
 """Text of the ValueError for a number that is well-formed, but does not fit."""
-_TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
-_FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+TRUE_TEXTS: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+"""Texts that ``strconv.ParseBool`` reads as true."""
+FALSE_TEXTS: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+"""Texts that ``strconv.ParseBool`` reads as false."""
 
 
 def parse_int64(text: str) -> int | None:
@@ -99,9 +103,9 @@ def parse_bool(text: str) -> bool:
 
     Raises ValueError for any other text.
     """
-    if text not in _TRUE and text not in _FALSE:
+    if text not in TRUE_TEXTS and text not in FALSE_TEXTS:
         raise ValueError("invalid syntax")
-    return text in _TRUE
+    return text in TRUE_TEXTS
 
 
 def wrap_int32(number: int) -> int:

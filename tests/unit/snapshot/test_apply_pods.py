@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from kscale.capacity.losses import waiting
+from kscale.capacity.losses import make_pending
 from kscale.errors import InputError
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.decode import from_dict
@@ -228,7 +228,7 @@ def test_a_snapshot_without_lost_nodes_is_that_of_the_changed_cluster(first: lis
     base = cluster.snapshot(dra=True)
     before, removed = meaning(base), cluster.keys_on(lost)
     base.without_placed(left_out(base))  # what the result knows of this loss is what it would compute
-    created = cluster.describe_pods([waiting(cluster.pod(key)) for key in removed[::2]])
+    created = cluster.describe_pods([make_pending(cluster.pod(key)) for key in removed[::2]])
     rows = np.array([base.table.keys.index(key) for key in removed], dtype=np.int64)
     table, unused = base.table, created.records[:1]  # spare rows that are not used make no difference
     spare = table.with_spare_rows([*created.records, *unused], np.hstack([created.values, created.values[:, :1]]))

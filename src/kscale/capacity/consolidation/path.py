@@ -34,7 +34,7 @@ from kscale.capacity.consolidation.records import (
 from kscale.capacity.cost import prices_of, set_prices
 from kscale.capacity.evictions import Evictions, node_hold, relocate
 from kscale.capacity.group_templates import with_templates
-from kscale.capacity.losses import is_lost_with_node, waiting
+from kscale.capacity.losses import is_lost_with_node, make_pending
 from kscale.capacity.machine_types import instance_type_of
 from kscale.capacity.mix import MixOptions, Offer, bound_cost_of_nodes
 from kscale.capacity.records import round_money
@@ -462,7 +462,7 @@ class _Path:
         kind = int(pods.kind_of[pod])
         exemplar = self._waiting_exemplars.get(kind)
         if exemplar is None:
-            exemplar = self._waiting_exemplars[kind] = waiting(pods.exemplars[kind])
+            exemplar = self._waiting_exemplars[kind] = make_pending(pods.exemplars[kind])
         replace = msgspec.structs.replace
         namespace, _, name = pods.names[pod].rpartition("/")
         uid = self._first.placed[pod].uid

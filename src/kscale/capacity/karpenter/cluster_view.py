@@ -17,7 +17,7 @@ from kscale.capacity.karpenter.node_claim import OfferedPools
 from kscale.capacity.karpenter.node_pools import NODE_POOL, NodePool, NodePools
 from kscale.capacity.karpenter.offerings import remaining_of_pools
 from kscale.capacity.karpenter.scheduler import Placement, place_pods
-from kscale.capacity.losses import is_lost_with_node, waiting
+from kscale.capacity.losses import is_lost_with_node, make_pending
 from kscale.effects import Moment
 from kscale.objects.api.core import Node, Pod, Taint, Toleration
 from kscale.objects.api.policy import PodDisruptionBudget
@@ -241,7 +241,7 @@ class ClusterView:
             replaced = [node for node in replaced if node.name not in removed]
             snapshot = snapshot.with_nodes(fresh, without=removed, replaced=replaced)
         last = {name for name in snapshot.nodes if not self.is_initialized(name)}
-        pods: list[str | Pod] = [*self.provisionable, *map(waiting, leaving), *map(waiting, moving)]
+        pods: list[str | Pod] = [*self.provisionable, *map(make_pending, leaving), *map(make_pending, moving)]
         return place_pods(
             snapshot,
             pods,

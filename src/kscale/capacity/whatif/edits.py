@@ -29,7 +29,7 @@ from kscale.capacity.group_templates import with_templates
 from kscale.capacity.groups import group_template, groups_from, members_of
 from kscale.capacity.groups.groups_file import read_plain_file
 from kscale.capacity.karpenter.plan import PoolOffers
-from kscale.capacity.losses import is_lost_with_node, smaller, waiting
+from kscale.capacity.losses import is_lost_with_node, make_pending, smaller
 from kscale.capacity.machine_types import instance_type_of
 from kscale.capacity.right_sizing import advice_of, apply_advice, replace_requests
 from kscale.capacity.whatif.scenarios import (
@@ -253,7 +253,7 @@ class SharedCluster:
         if cached is None:
             rows, table = self._rows_by_node.get(node, np.zeros(0, dtype=np.int64)), self.snapshot.table
             pods_by_row = {row: table.record(row).pod for row in rows.tolist()}
-            pods = {row: waiting(pod) for row, pod in pods_by_row.items() if not is_lost_with_node(pod)}
+            pods = {row: make_pending(pod) for row, pod in pods_by_row.items() if not is_lost_with_node(pod)}
             self._cached_pods += len(pods)
             if self._cached_pods > _MAX_CACHED_PODS:
                 self._losses.clear()
@@ -694,7 +694,7 @@ def change_pods(world: World, edit: PodsEdit, folder: Path) -> World:
         objects = [loaded.obj for loaded in load_objects(str(folder / name))]
         for workload in workloads_in(objects, name):
             for pod in pods_of(workload):
-                cluster.apply(waiting(pod) if not pod.spec.node_name else pod)
+                cluster.apply(make_pending(pod) if not pod.spec.node_name else pod)
         for item in objects:
             if not isinstance(item, Pod):
                 cluster.apply(item)
@@ -725,7 +725,7 @@ def _scale_workloads(place: SharedCluster, cluster: Cluster, edit: PodsEdit) -> 
         free = (i for i in count() if f"{first.name}-more-{i}" not in taken)
         for i in islice(free, max(0, wanted - len(pods))):
             metadata = msgspec.structs.replace(first, name=f"{first.name}-more-{i}", uid=f"{first.uid}-more-{i}")
-            cluster.apply(waiting(msgspec.structs.replace(pods[0], metadata=metadata)))
+            cluster.apply(make_pending(msgspec.structs.replace(pods[0], metadata=metadata)))
 
 
 def _workloads(scale: Iterable[str], running: Mapping[str, Sequence[Pod]]) -> list[tuple[str, str]]:

@@ -137,13 +137,14 @@ class SelectedPods:
         selections ``changed`` (ascending), which replace those of ``before``.
         """
         begins = np.append(0, changed + 1)  # of unchanged selections, between changed ones
-        kept = zip(before.ends[begins].tolist(), np.append(before.ends[changed], before.ends[-1]).tolist(), strict=True)
+        unchanged_ends = np.append(before.ends[changed], before.ends[-1])
+        unchanged = zip(before.ends[begins].tolist(), unchanged_ends.tolist(), strict=True)
         sizes = self.ends[changed + 1] - self.ends[changed]
         places = [0, *np.cumsum(sizes).tolist()]
-        (first, *others), fresh = [slice(*each) for each in kept], map(slice, places[:-1], places[1:])
+        (first, *others), fresh = [slice(*each) for each in unchanged], map(slice, places[:-1], places[1:])
         pieces = [(False, first)]
-        for replaced, unchanged in zip(fresh, others, strict=True):
-            pieces += [(True, replaced), (False, unchanged)]
+        for replaced, following in zip(fresh, others, strict=True):
+            pieces += [(True, replaced), (False, following)]
         return [
             np.concatenate([(theirs if is_new else mine)[piece] for is_new, piece in pieces])
             for mine, theirs in zip(old, new, strict=True)

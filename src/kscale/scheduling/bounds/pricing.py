@@ -401,7 +401,8 @@ class Proof(msgspec.Struct, frozen=True):
 
     ``prices`` int64[K]: price of an item of each class, in units of ``1 / scale`` of the unit of costs; ``upper``
     int64[T]: maximum value of the items in one bin of a kind; ``duals``: price of each constraint in ``kinds.rows``.
-    ``upper`` and ``duals`` have the unit of ``prices``. :func:`prove_least_cost` computes ``value`` from them.
+    ``upper`` and ``duals`` have the unit of ``prices``. :func:`prove_least_cost` computes ``value`` from them, and
+    :func:`~kscale.scheduling.bounds.whole_bins.round_to_whole_bins` may compute a higher one.
     """
 
     value: int

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
@@ -414,7 +415,7 @@ def _from_text(buffer: Buffer, source: str, in_directory: bool, scan: Scan | Non
             all_records = list(records)
             damaged = [isinstance(record, Problem) for record in all_records]
             # YAML flow style that is not JSON, or documents in JSON with separators of YAML (no JSON has such a line)
-            if all(damaged) or (any(damaged) and b"\n---" in bytes(buffer)):
+            if all(damaged) or (any(damaged) and re.search(rb"\n---", buffer)):
                 records = _from_yaml(bytes(buffer), source, in_directory)
             else:
                 records = iter(all_records)

@@ -340,7 +340,7 @@ class _SampleAdder(msgspec.Struct, eq=False):
     _resolved: _ResolvedContainers
     _quality: QualityObserver | None
     recommendations: list[AggregateRecommendation] | None = None
-    """Of the aggregates, before samples are added; None: not read yet."""
+    """Last recommendation of each aggregate; None until they are read. Adding samples does not change them."""
 
     def add(self, kinds: npt.NDArray[np.uint8] | int, where: _RowSelection | None) -> list[tuple[int, UsageError]]:
         """Add the samples in the rows ``where`` (None: all), which are either all of CPU or none of CPU.
