@@ -252,9 +252,9 @@ def _values_of(item: Any, columns: Mapping[str, type]) -> list[Any]:
 
 
 def _cell(value: Any, kind: type) -> Any:
-    """Return a value as the type of its column.
+    """Return a value of a record as a cell of a table column of type ``kind`` (str, int, float or bool).
 
-    None stays None; values that are not of a plain type become JSON text.
+    None stays None. Lists, mappings and records become JSON text.
     """
     if value is None or isinstance(value, kind):
         return value

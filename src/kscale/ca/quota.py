@@ -354,9 +354,9 @@ class QuotaTracker:
         return True
 
     def _resources(self, group: NodeGroup | None, node: Node, delta: int) -> dict[str, int]:
-        """Return the resources of one node.
+        """Return the resources of one node that quotas may limit: cores, memory, the node itself (1) and GPUs by type.
 
-        Raises AutoscalerError if ``delta`` is negative or GPUs cannot be counted.
+        Raises AutoscalerError if ``delta``, the number of nodes to add, is negative, or if GPUs cannot be counted.
         """
         if delta < 0:
             raise AutoscalerError("", "negative nodeDelta received")

@@ -249,8 +249,9 @@ def _group_answers(snapshot: Snapshot, pod: Pod, groups: Sequence[NodeGroup]) ->
 def _group_answer(group: NodeGroup, result: estimate.Estimated, aware: estimate.Estimated) -> GroupAnswer:
     """Build the verdict of one group on the only pod of an estimate.
 
-    ``result``: the estimate; ``aware``: the estimate of a simulation that respects the volume limits of CSI nodes. The
-    reasons are those of ``result`` or, if the pod fits there, those of ``aware``.
+    ``result``: the estimate; ``aware``: the estimate of a simulation that respects the volume limits of CSI nodes.
+    ``result`` decides whether the pod fits. The reasons are those of the first estimate that rejects the pod, and the
+    answer's ``csi_aware`` is set only if the two estimates differ.
     """
     allocatable = estimate.get_template(group).node.status.allocatable or {}
     no, no_if_aware = (next((no for no, _, _ in each.rejected), None) for each in (result, aware))

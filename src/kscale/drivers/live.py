@@ -192,7 +192,10 @@ class Stepper:
             raise
 
     def _take_one(self, worker: Executor, step: _Step) -> None:
-        """Start one step in the thread. When it has ended, release the lock ``turn`` and set the result."""
+        """Start one step in the thread and return without waiting.
+
+        A callback releases the lock ``turn`` and sets the step's result when the step has ended.
+        """
         results: list[StepResult | BaseException] = []
 
         def finish(future: asyncio.Future[None] | None) -> None:

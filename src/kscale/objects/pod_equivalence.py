@@ -219,8 +219,9 @@ class Digester(msgspec.Struct, eq=False):
 
 
 def digest(pod: bytes | memoryview | msgspec.Raw | Mapping[str, Any]) -> bytes:
-    """Return the digest (16 bytes) of one pod, given as JSON text or plain data.
+    """Return a digest (16 bytes) of the labels and the spec of a pod, given as JSON text or plain data.
 
-    A :class:`Digester` is faster for many. Raises msgspec.DecodeError if the text cannot be decoded.
+    Pods that the Cluster Autoscaler treats as equivalent have the same digest, in either form. Names, UIDs and statuses
+    do not count. A :class:`Digester` is faster for many pods. Raises msgspec.DecodeError if the text cannot be decoded.
     """
     return Digester().digest(pod)

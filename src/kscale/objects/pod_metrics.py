@@ -171,7 +171,10 @@ def _has_known_names(part: PodUsage, before: PodUsage) -> bool:
 
 
 def _slice_rows(usage: PodUsage, run: Run, seams: Seams) -> PodUsage:
-    """Return the rows of a run of parts as a slice of ``usage``, without keys."""
+    """Return the rows of some consecutive parts of ``usage``, which is a concatenation of parts; without pod keys.
+
+    ``run``: the parts, by their position in ``usage``; ``seams``: where each part of ``usage`` begins.
+    """
     (row, item, label), (rows, items, labels) = seams[:, [run.before, run.before + run.end - run.first]].T.tolist()
     of_rows, of_items = slice(row, rows), slice(item, items)
     numbers, columns = usage.labels[of_rows], list(usage.columns())

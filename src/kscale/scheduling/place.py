@@ -245,7 +245,7 @@ def place(
     scores : ScoreOptions, optional
         If present, every pod goes where kube-scheduler would put it; see Notes.
     unacceptable_nodes : iterable of str
-        Names of nodes that get no pods; unknown names are ignored. Neither do cordoned nodes.
+        Names of nodes that get no pods, in addition to cordoned nodes. Unknown names are ignored.
     break_on_failure : bool
         Skip the remaining pods of a priority after the first one that fits no node.
     max_looks : int, optional
@@ -260,15 +260,15 @@ def place(
     Raises
     ------
     InputError
-        If a pod cannot be read, is not in the snapshot, is passed twice or is on a node, if ``state`` or ``max_looks``
-        is invalid, or an argument does not go with ``scores``.
+        If a pod cannot be read, is not in the snapshot, is passed twice or is on a node, or if ``state`` or
+        ``max_looks`` is invalid. With ``scores``, also for hints in ``state``, ``break_on_failure`` and ``max_looks``.
 
     Notes
     -----
     With ``scores`` (upstream: ``schedulePod``) a pod passes filters, then scores of the nodes that pass, then the
     choice. Among equal scores the first node in list order is taken, where upstream takes a random one. Nodes are tried
     from ``state.cursor`` on (upstream: ``nextStartNodeIndex``) until enough fit the pod; cordoned nodes take pods that
-    tolerate it. Hints, ``break_on_failure`` and ``max_looks`` do not apply.
+    tolerate it.
 
     A simulated scheduler calls this function with the pods of one cycle in the order of its queue (equal priorities
     keep their order), continues with ``snapshot_after``, and passes the result's ``state`` to the next call.

@@ -545,10 +545,10 @@ def _split_deletions(decision: Decision) -> Iterator[Decision]:
 
 
 def _get_decision_key(decision: Decision) -> Key | None:
-    """Return the subject of a decision: (autoscaler, action, what the action is about).
+    """Return (autoscaler, action, subject) of a decision, by which runs are compared; None if it is not compared.
 
-    None for evictions and resizes by the Cluster Autoscaler, which are part of a deletion, and for all other actions,
-    such as taints and cordons.
+    Compared are changes of a group's size, creations and deletions of groups, deletions of nodes, scales of workloads,
+    and evictions and resizes by the VPA. Evictions by the Cluster Autoscaler are part of a deletion of nodes.
     """
     arguments: Mapping[str, Any] = decision.arguments
     match decision.action:

@@ -592,7 +592,7 @@ class _AfterPlacement(_Computed):
 
     @property
     def _computed(self) -> Snapshot:
-        """Return the snapshot with computed columns. Snapshots before this one are released."""
+        """Compute the snapshot on the first call, after the earlier snapshots that it is based on, and return it."""
         if self._result is None:
             chain = [self]
             while isinstance(before := chain[-1]._before, _AfterPlacement):  # noqa: SLF001  # an object of the same class

@@ -593,9 +593,10 @@ def _build_decisions(
 def repeat_decisions(
     last: Decisions, inputs: BatchColumns, *, since: Moment, now: Moment, options: HPAOptions
 ) -> Decisions | None:
-    """Decide again at ``now`` from the columns of the ``last`` decisions, made at ``since``, and from their state.
+    """Try to repeat the ``last`` decisions, made at ``since``, at ``now``: only the time differs.
 
-    Returns the new decisions, or None if they or their reasons differ from the ``last`` ones.
+    Returns the ``last`` decisions with the state after ``now`` if all decisions and reasons are unchanged. Returns None
+    if one of them differs; the caller then decides in full.
     """
     results = last.metrics
     start, initialization = inputs.pods.start, options.cpu_initialization_ns

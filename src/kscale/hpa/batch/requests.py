@@ -356,7 +356,11 @@ class MetricLists:
         return ApiError(text, code=404, reason=NOT_FOUND)
 
     def _list_custom_values(self, namespace: str, metric: str, kind: str, selector: str) -> list[MetricValue]:
-        """Return the values that the API would return for objects of a kind and a selector of the series."""
+        """Return the values that the custom metrics API would return for all objects of a kind in a namespace.
+
+        ``selector``: metric label selector of the request. Without values for this selector, the values are returned
+        that were recorded without a selector.
+        """
         items = [each for each in self._custom.get((namespace, metric), {}).values() if _describes_kind(each, kind)]
         # Values with the requested selector take precedence over values without one.
         exact = [each for each in items if (_get_requested_selector(each) or "") == selector]

@@ -94,9 +94,9 @@ class Instance(msgspec.Struct, frozen=True):
         return cls(sizes, counts, room, limit)
 
     def totals(self, r: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return each class's demand for resource number ``r``, and its count.
+        """Return, by class, the demand of one item for resource number ``r``, and the number of items.
 
-        The dtype is one in which no sum over items overflows: int64, or object for large values.
+        The dtype of both arrays is int64, or object if the sum of the demands of all items might overflow int64.
         """
         size, count = self.demand[:, r], self.count
         if float(np.max(size, initial=0)) * float(np.sum(count, dtype=np.float64)) < _SAFE_SUM:

@@ -111,7 +111,11 @@ class DeviceCounting:
                 yield self._kind(claim, exact, extended.resource), max(0, exact.count or 0)
 
     def _kind(self, claim: ResourceClaim, exact: ExactDeviceRequest, resource: str) -> _Kind:
-        """Return the kind of a request, which is added if it is new. ``resource``: extended resource, or empty."""
+        """Return the kind of a device request, and create the kind for the first request of it.
+
+        Requests with equal device class, selectors, tolerations and ``resource`` are of one kind. ``resource``: name of
+        the extended resource that the request was made for, or empty.
+        """
         key = exact.device_class_name, _encode(exact.selectors), _encode(exact.tolerations), resource
         return self._kinds.setdefault(key, _Kind(claim, exact, resource, len(self._kinds)))
 

@@ -248,10 +248,10 @@ def read_review(
 ) -> PodReview | ReviewResult:
     """Read a review.
 
-    Returns the pod to review (of an invalid pod, or one that is not v1, the admission that leaves it as it is), or the
-    finished result if ``body`` is the review of a VPA or of another kind, is no review that can be read, or has more
-    than 800 levels of nesting. A pod with more than ``max_containers`` containers (with init containers; None: no
-    limit) is allowed as it is, and the result's ``messages`` say so.
+    Returns a PodReview if the review is about a pod. Returns a ReviewResult, the response, if the review is about a VPA
+    or another kind, if ``body`` cannot be read, or if it has more than 800 levels of nesting. A pod with more than
+    ``max_containers`` containers (with init containers; None: no limit) also gets a response at once: it is allowed
+    without a patch, and the result's ``messages`` say so.
     """
     if _projection.exceeds_depth(body, _DEEPEST):  # the interpreter's own limit differs between versions
         return allow_unpatched(_TOO_DEEP)

@@ -634,7 +634,7 @@ def collect_garbage_steps(
 def _remove_aggregates(state: RecommenderState, contributive: set[AggregateKey], now: Moment) -> list[AggregateKey]:
     """Remove expired aggregates, and those without CPU samples that are not in ``contributive``.
 
-    Returns their keys in order.
+    Returns the removed keys, sorted.
     """
     removed = []
     for key in sorted(state.aggregates):

@@ -136,8 +136,9 @@ def estimate_resources(
     """Estimate target, lower and upper bound of the first ``len(containers)`` rows of a store.
 
     ``containers[i]`` is the number of containers that share the pod minimum of row *i*. Confidence comes from CPU
-    samples only, also for memory. Without history the upper bound is 1e14 and the lower one the minimum. Returns
-    int64[n, 2, 3]: CPU in millicores and memory in bytes; target, lower bound, upper bound.
+    samples only, also for memory. With a confidence of 0 the lower bound is the row's share of the pod minimum, and the
+    upper bound is 1e14 (millicores, bytes); the target does not depend on the confidence. Returns int64[n, 2, 3]: CPU
+    in millicores and memory in bytes; target, lower bound, upper bound.
     """
     n = len(containers)
     percentiles = np.array(

@@ -78,7 +78,10 @@ def is_infeasible(error: ApiError) -> bool:
 
 
 def is_resizing(pod: Pod) -> bool:
-    """Check whether the first resize condition of a pod has the status True; False if there is none."""
+    """Check whether the first PodResizePending or PodResizeInProgress condition of a pod has the status True.
+
+    False if the pod has neither.
+    """
     for condition in pod.status.conditions:
         if condition.type in (RESIZE_PENDING_CONDITION, RESIZE_IN_PROGRESS_CONDITION):
             return condition.status == "True"

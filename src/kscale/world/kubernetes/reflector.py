@@ -164,7 +164,10 @@ class _Backoff:
         self._since: int | None = None
 
     def wait(self, now: int) -> Wait:
-        """Return the next pause. ``now``: monotonic nanoseconds."""
+        """Return the pause before the next try, and double the pause after it, up to a maximum.
+
+        The pauses are short again once enough time has passed since the first one. ``now``: monotonic nanoseconds.
+        """
         if self._since is None:
             self._since = now
         elif now - self._since > _RESET:

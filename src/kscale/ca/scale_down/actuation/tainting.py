@@ -398,11 +398,11 @@ def update_soft_taints(
 def clean_up_taints(
     nodes: Iterable[Node], groups: Groups, options: AutoscalingOptions, now: Moment
 ) -> StepsOf[TaintAction | Emit, list[str]]:
-    """Remove deletion taints from the nodes of groups; return the names of nodes that lost a taint.
+    """Remove deletion taints from nodes that belong to a group, and soft taints from all nodes if soft taints are off.
 
-    If soft taints are off (a count of 0), all nodes lose their soft taints, except taints younger than
-    ``--node-deletion-candidate-ttl`` if that is above 0. A taint without readable time counts as old. With
-    ``cordon_node_before_terminating`` nodes that lose a deletion taint are uncordoned.
+    Soft taints are off if ``max_bulk_soft_taint_count`` is 0. Taints younger than ``node_deletion_candidate_ttl`` (if
+    above 0) stay; a taint without readable time counts as old. With ``cordon_node_before_terminating`` nodes that lose
+    a deletion taint are uncordoned. Returns the names of nodes that lost a taint.
     """
     p = Progress(now)
     cleaned: list[str] = []
