@@ -106,7 +106,7 @@ class VirtualClock(msgspec.Struct, eq=False):
         return self._time.now
 
     def monotonic(self) -> int:
-        """Return the same time as :meth:`now`, which is never set."""
+        """Return the same time as :meth:`now`: virtual time only increases."""
         return self._time.now
 
 
@@ -337,7 +337,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
 
 async def _closing(generator: AsyncGenerator[Any, Any]) -> None:
-    """Close the generator; a coroutine, as a task needs one."""
+    """Close the generator. A coroutine, because a task can only run a coroutine."""
     await generator.aclose()
 
 

@@ -174,7 +174,7 @@ class NotifyingStores(Stores, Protocol):
         """Call ``call`` after each change of a typed kind, and return a function that ends this.
 
         ``call`` is also called with None after the last of the changes that become visible together, and whenever
-        ``settled`` may have become true. Drivers in virtual time plan only then.
+        ``settled`` may have become true. In virtual time, drivers schedule their rounds only at these calls.
         """
         ...
 
@@ -183,7 +183,7 @@ class LiveStores(NotifyingStores, Protocol):
     """Stores that change while step machines run elsewhere."""
 
     async def caught_up(self) -> None:
-        """Wait until the events received so far have been applied; a step that reads the stores may delay them."""
+        """Wait until the events received so far have been applied. A decision that reads the stores may delay this."""
         ...
 
 

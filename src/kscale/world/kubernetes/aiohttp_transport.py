@@ -150,8 +150,8 @@ class AiohttpTransport:
     async def _call_simply(self, connection: HttpConnection, call: Call, end: float) -> Answer | None:
         """Send a request on an idle connection and return the response if it is simple and a success.
 
-        Returns None for other responses, and for broken connections; :meth:`_read_response` then has the response.
-        ``end``: time of the loop when the request fails. Raises ConnectionFailedError.
+        Returns None for any other response, which the caller reads with :meth:`_read_response`, and if the connection
+        broke. ``end``: time of the event loop at which the request times out. Raises ConnectionFailedError.
         """
         try:
             head = connection.peer.write_head(call, self._build_target(call))
@@ -182,7 +182,7 @@ class AiohttpTransport:
         return data
 
     async def _read(self, call: Call, response: _Response, limit: asyncio.Timeout, buffer: Buffer) -> bytes:
-        """Return the body, whose bytes ``buffer`` holds; release the buffer if reading fails.
+        """Read the whole body and return it; ``buffer`` accounts for its bytes and is released if reading fails.
 
         ``limit``: timeout of the response.
         """
@@ -566,7 +566,7 @@ class _Body:
             return await self.read_into(buffer)
 
     async def read_into(self, buffer: Buffer) -> bytes:
-        """Return the whole body and let ``buffer`` hold as many bytes.
+        """Return the whole body; ``buffer`` accounts for its bytes.
 
         Raises ConnectionFailedError if the connection fails or the body is larger than ``limits.response_bytes``.
         """

@@ -210,7 +210,8 @@ class HttpConnection(asyncio.Protocol):
 
         A server may have sent data that is the response to no request. For example, some load balancers respond with
         status 408 to a connection that is idle. As in Go, such a connection must not be used, because the data would be
-        taken for the response to the next request. Nor if the last request has not been sent completely.
+        taken for the response to the next request. A connection whose last request has not been sent completely must
+        not be used either.
         """
         if not self._is_clean:
             is_open = self.http.transport is not None and not self.transport.is_closing()
@@ -230,8 +231,8 @@ class HttpConnection(asyncio.Protocol):
     async def exchange(self, request: bytes, end: float) -> SimpleResponse | None:
         """Send a request and return its response if it is simple.
 
-        Returns None as soon as the response turns out not to be simple, or the connection has broken: aiohttp's
-        protocol has then received what came. Raises TimeoutError at ``end``, a time of the loop.
+        Returns None as soon as the response turns out not to be simple, or if the connection breaks. The received bytes
+        have then been passed to aiohttp's protocol. Raises TimeoutError at ``end``, a time of the event loop.
         """
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[SimpleResponse | None] = loop.create_future()

@@ -716,7 +716,7 @@ class Informer:
             self._resting = None
 
     def _handle_end(self, stream: Stream) -> None:
-        """Let data be read: the stream has ended, or the buffer of received bytes is full."""
+        """Wake the informer to read the stream, which has ended or whose buffer of received bytes is full."""
         if stream is self._open:
             self._needs_reading = stream
             self._wake()

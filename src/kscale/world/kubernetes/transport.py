@@ -210,7 +210,8 @@ class Buffers:
     def grant(self, buffer: Buffer, size: int) -> bool:
         """Let a buffer hold ``size`` bytes more, and return True. Returns False if the buffer must wait.
 
-        The first buffer of a class that does not fit may exceed ``shared``, but never one of a watch.
+        One buffer with ``retained`` and one without may exceed ``shared``: the first that does not fit. A buffer of a
+        watch never exceeds it.
         """
         counted = buffer.counted_with(size)
         if counted > 0 and self.used + counted > self.shared and self._exceeding.get(buffer.retained) is not buffer:

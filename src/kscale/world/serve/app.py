@@ -388,7 +388,7 @@ class _Connection(asyncio.Protocol):
     def _close_if_idle(self) -> None:
         """Close the connection if it has been idle for the timeout, also if only a part of a request's headers came.
 
-        aiohttp closes it if the last request was aiohttp's.
+        Connections whose last request was handled by aiohttp are closed by aiohttp.
         """
         self._idle_timer = None
         loop = asyncio.get_running_loop()

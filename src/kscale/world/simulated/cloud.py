@@ -288,7 +288,8 @@ class SimulatedCloud(Provider):
         """Request a machine.
 
         ``after``: nanoseconds that it boots later than usual. ``boots`` False: the machine exists immediately. A
-        machine that is out of stock has an error and never boots; nor does a share ``failures`` of the others.
+        machine that is out of stock has an error and never boots. Of the other machines, a random share (``failures``
+        of the group's times) never boots either.
         """
         now = self._time.now
         pool.count(now)
@@ -375,9 +376,9 @@ class SimulatedCloud(Provider):
             self._api.remove(node)
 
     def _node(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        """Remove the pods of a deleted node later at the current moment, unless a new node has its name.
+        """Schedule the removal of a deleted node's pods, for the end of the current moment of virtual time.
 
-        Nothing happens if the node was added or changed.
+        The pods stay if a new node has the same name by then. No effect if the node was added or changed.
         """
         if old is not None and new is None:
             name = old.name

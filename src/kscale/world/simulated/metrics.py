@@ -150,7 +150,7 @@ class _Joined(NamedTuple):
         return cls(parts, usage, usage, ZERO_TIME, first, np.where(serves, sizes, 0))
 
     def is_of(self, parts: Sequence[tuple[_Rows, Sequence[str]]]) -> bool:
-        """Check whether the result consists of exactly these parts: pods with the same resources."""
+        """Check whether the result consists of exactly these groups of pods, each with equal names of resources."""
         return len(parts) == len(self.parts) and all(
             mine is theirs or (mine[0] is theirs[0] and mine[1] == theirs[1])
             for mine, theirs in zip(self.parts, parts, strict=True)
@@ -213,7 +213,7 @@ class SimulatedMetrics:
         self._time.at(now + self.pipeline.scrape, self.begin, rank=HAPPENINGS + 1)
 
     def _find_steady_end(self, begin: Moment) -> Moment:
-        """Return until when scrapes have the same values as one whose window begins at ``begin``.
+        """Return the moment until which the values of a scrape stay the same, if its window begins at ``begin``.
 
         This assumes that pods do not change.
         """

@@ -223,8 +223,9 @@ class SimulatedStores:
     def changes(self, without: Collection[str] = ()) -> int:
         """Return the number of changes of watched kinds so far, except of the kinds in ``without``.
 
-        Changes of a typed watch count from the first subscription on, and only of objects that the watch selects or
-        selected before. Changes that no round reads may count once another change has come since the last call.
+        Changes of a typed watch count from the first subscription on, and only for objects that the watch selects or
+        selected before. Changes that no round reads (``is_unread``) are not counted, unless another change has been
+        counted since the last call.
         """
         self._is_counted = False
         return sum(count for kind, count in self._changes.items() if kind not in without)

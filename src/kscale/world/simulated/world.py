@@ -180,7 +180,8 @@ class SimulatedWorld:
     def stores(self, watches: Sequence[Watch], sources: InputSources | None = None) -> SimulatedStores:
         """Return the stores of a driver with these watches.
 
-        ``sources``: if given, changes of which its ``is_unread`` says that no round reads them are not counted.
+        ``sources``: if passed, the stores do not count changes that no round of the driver reads
+        (``sources.is_unread``).
         """
         return SimulatedStores(self.seen, watches, None if sources is None else sources.is_unread)
 
