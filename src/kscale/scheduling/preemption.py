@@ -324,8 +324,8 @@ class _DryRun:
     def on(self, node: int) -> Candidate | tuple[str, ...]:
         """Return a node's candidate with its victims, or the reasons why no eviction there helps or is needed.
 
-        The reasons are empty if the pod does not fit even after evictions and texts are not wanted (``explain``). The
-        state is the same as before.
+        If the pod does not fit even after evictions, the reasons are empty unless ``explain`` of :func:`examine` is
+        set. The simulated evictions are reverted.
         """
         lower, engine = self._less_important(node), self._session.engine
         if not lower:

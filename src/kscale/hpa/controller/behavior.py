@@ -172,7 +172,7 @@ class HistoryColumns:
     def with_room(self) -> HistoryColumns:
         """Copy the columns for writing, with room for two more entries in every row.
 
-        If entries of no row (:meth:`take` shares them) are the most, they are dropped.
+        Entries that belong to no row any more (:meth:`take` leaves them) are dropped if they are more than half.
         """
         if bool((self.size + 2 <= self.capacity).all()) and len(self.values) <= 2 * int(self.capacity.sum()):
             return HistoryColumns(

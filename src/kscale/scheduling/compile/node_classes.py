@@ -114,9 +114,10 @@ class NodeClasses:
         return facts
 
     def list_exemplars(self, sources: Sequence[object]) -> list[tuple[Hashable, object]]:
-        """Return (key, object) of the first node of each class; a key is unique among existing objects.
+        """Return (key, object) of the first node of each class, for caches of verdicts on nodes.
 
-        ``sources``: objects that the extra nodes are copies of. The key of a copy also has its name.
+        Two nodes that exist at the same time have different keys. The object of an extra node is the template that it
+        is a copy of (``sources``: in the order of the extra nodes).
         """
         objects, existing = self.ctx.snapshot.columns.objects, self.existing
         return [

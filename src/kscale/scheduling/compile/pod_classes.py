@@ -421,7 +421,7 @@ class _CountedPods:
         self._last: tuple[PodClasses, tuple[NDArray[np.int32], NDArray[np.int32]]] | None = None
 
     def get_or_find(self, classes: PodClasses, snapshot: Snapshot) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Return what ``classes.get_placed_pods(snapshot)`` returns."""
+        """Return the result of ``classes.get_placed_pods(snapshot)``, cached for the ``classes`` of the last call."""
         last = self._last
         if last is None or last[0] is not classes:
             last = self._last = classes, classes.get_placed_pods(snapshot)
@@ -735,9 +735,10 @@ class SharedPodClasses:
     def extend(
         self, ctx: Context, pods: dict[int, PodClass], others: dict[int, PodClass]
     ) -> tuple[dict[int, PodClass], dict[int, PodClass], Sequence[PodClass]]:
-        """Return (classes to check, classes to place, placed classes) of a session, with earlier and expected ones.
+        """Return (classes to check, classes to place, placed classes): the session's, the shared and the expected ones.
 
-        If these were too many together, only the session's own. Nothing is expected afterwards.
+        ``pods``, ``others``: classes that the session checks, and that it only places, by index. If all of them would
+        be too many to share, only the session's classes are returned. Clears the classes passed to :meth:`expect`.
         """
         placed, before, current = ctx.snapshot.placed_classes, self._classes, ctx.snapshot.interner.classes
         expected, self._expected = self._expected, ({}, {})
