@@ -172,9 +172,10 @@ def _labels_of(name: str, columns: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _value(text: str) -> float:
-    """Parse a number as Prometheus writes it. Raises ValueError for any other text.
+    """Parse a number as Prometheus writes it.
 
-    ``float`` also accepts ``1_0``, spaces and digits of other scripts.
+    Raises ValueError for any other text, also for texts that Python's ``float`` accepts: ``1_0``, surrounding spaces
+    and digits of other scripts.
     """
     if not _VALUE.fullmatch(text):
         raise ValueError(f"not a value of Prometheus: {text!r}")
