@@ -114,11 +114,11 @@ class CapacityBufferError(ValueError):
 def compute_buffer_replicas(spec: CapacityBufferSpec, template: PodTemplateSpec, scale: int | None = None) -> int:
     """Compute the number of pods that a buffer requests.
 
-    It is the larger of its replicas and its percentage of ``scale``, rounded up, and no more than its limits allow;
-    with limits alone, what they allow.
+    The number is the larger of the spec's replicas and its percentage of ``scale`` (rounded up), at most as many pods
+    as its limits allow. If the spec has limits only, the number is as many pods as they allow.
 
     ``template`` is the pod template with its requests filled in. ``scale`` is the number of replicas of the workload
-    that the buffer refers to, None if there is none. Integers are int32 as in upstream. Raises
+    that the buffer refers to, None without such a workload. Integers are int32 as in upstream. Raises
     :class:`CapacityBufferError` if replicas, limits and percentage (which needs ``scale``) are all missing, or if the
     pods request no resource that the limits name.
     """
@@ -246,8 +246,8 @@ def allocate_quotas(
     Returns
     -------
     AllocatedQuotas
-        The buffers in order, with the allowed replicas, and for each such buffer an error per quota with invalid
-        scopes.
+        ``buffers``: all buffers in order, with the allowed replicas. ``errors``: a message for each quota with an
+        invalid scope, repeated for each buffer that was compared with the quota.
     """
     now = moment(now)
     allocated = AllocatedQuotas()

@@ -182,10 +182,11 @@ _HUGE_PAGES_PREFIX: Final = "hugepages-"
 def resolve_fake_pod(
     p: Progress, namespace: str, template: dict[str, Any], *, dry_run: bool
 ) -> StepsOf[Preview, tuple[dict[str, Any], str]]:
-    """Build a pod of the template, with ``dry_run`` as the API server previews it.
+    """Build a pod of the template.
 
-    Without ``dry_run`` (``--capacity-buffer-pod-dry-run-enabled``) kscale fills in the pod's requests itself. Returns
-    (plain data of the pod, ""), or ({}, error message) if the API server rejects the pod.
+    With ``dry_run`` (``--capacity-buffer-pod-dry-run-enabled``) the API server creates the pod in a dry-run request.
+    Without, kscale itself fills in the requests. Returns (plain data of the pod, ""), or ({}, error message) if the API
+    server rejects the pod.
     """
     pod = _build_pod(template)
     if not dry_run:
@@ -225,14 +226,14 @@ def default_pod_requests(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def _default_container_requests(container: dict[str, Any]) -> dict[str, Any]:
-    """Return the container with its limits as the requests that are not set."""
+    """Return a copy of the container in which each missing request equals the limit of the resource."""
     resources = container.get("resources") or {}
     requests = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     return {**container, "resources": {**resources, "requests": requests}} if requests else container
 
 
 def _sum_container_requests(spec: dict[str, Any]) -> Any:
-    """Return the requests of all containers of a pod spec, as upstream sums them."""
+    """Return the sum of the container requests of a pod spec (:func:`container_requests`)."""
     return container_requests(from_dict(spec, PodSpec))
 
 
