@@ -80,10 +80,11 @@ def filter_atomic_groups(
 ) -> AtomicFilterResult:
     """Remove the candidates of atomic groups (zero-or-max scaling) unless all nodes of the group are candidates.
 
-    These are all if they are as many as the group's target size or its registered nodes.
+    A group counts as complete if it has as many candidates as its target size, or as it has registered nodes.
 
-    Candidates without a group, or whose group or options are unknown, are removed as well. Those that are kept stay in
-    order, except that those of atomic groups follow at the end, group by group.
+    Candidates without a group, or whose group or options are unknown, are removed as well. The remaining candidates
+    keep their order, except that those of atomic groups are moved to the end, group by group. The result has a reason
+    for each removed candidate.
     """
     result = AtomicFilterResult(remaining=[], unremovable={})
     atomic: dict[str, list[str]] = {}
@@ -196,7 +197,8 @@ def filter_out_delayed(
 ) -> list[str]:
     """Return the nodes whose group is not in the delay after its last scale-up, scale-down or failed scale-down.
 
-    ``changes``: times of these. Nodes whose group is unknown are left out. Used with ``--scale-down-delay-type-local``.
+    ``changes``: the times of these three events by group. Nodes whose group is unknown are left out. Used with
+    ``--scale-down-delay-type-local``.
     """
     delays = (
         (changes.scale_up, duration(options.scale_down_delay_after_add)),
@@ -300,12 +302,12 @@ class _BudgetCropper:
         self.may_overflow = True
         self.out = CroppedNodes(empty=[], drain=[])
 
-    def select_whole_group(self, group_id: str, empty: list[str], drain: list[str]) -> None:
+    def select_complete_group(self, group_id: str, empty: list[str], drain: list[str]) -> None:
         """Select an atomic group and charge the budgets, which may become negative: the caller has checked them.
 
         ``empty``, ``drain``: all nodes of the group that were chosen for deletion, without and with pods to move. Does
-        nothing if they are not the whole group, or if the group's target size is unknown. Afterwards ``may_overflow``
-        is False.
+        nothing if they are not all nodes of the group, or if the group's target size is unknown. Otherwise sets
+        ``may_overflow`` to False.
         """
         group = self.groups[group_id]
         if group.target_error is not None:
@@ -340,7 +342,7 @@ class _BudgetCropper:
                 exhausted = self.nodes == 0 or (bool(drained) and self.drains == 0)
                 if exhausted or not self.may_overflow:
                     return
-            self.select_whole_group(group_id, nodes, drained)
+            self.select_complete_group(group_id, nodes, drained)
 
     def select_drain_groups(self, empty: _NodesByGroup, drain: _NodesByGroup) -> None:
         """Select atomic groups that have no empty nodes, until one exceeds the budget of drains.
@@ -355,7 +357,7 @@ class _BudgetCropper:
                 continue
             if self.drains < len(nodes) and (self.drains == 0 or not self.may_overflow):
                 return
-            self.select_whole_group(group_id, [], nodes)
+            self.select_complete_group(group_id, [], nodes)
 
     def select_individual_nodes(self, empty: _NodesByGroup, drain: _NodesByGroup) -> None:
         """Select single nodes of groups that are not atomic, empty nodes first, as far as the budgets allow.

@@ -357,9 +357,11 @@ class Planner:
     def _removable_without_barred(
         self, names: list[str], simulator: RemovalSimulator, destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]
     ) -> list[RemovableNode]:
-        """Return the removable nodes, without nodes in ``barred`` except those whose group has room again.
+        """Return the removable nodes among ``names`` that are not in ``barred``.
 
-        Records the reasons of barred nodes in ``unremovable``. ``destinations``: uint8[nodes], 1 = may take pods.
+        Afterwards tries the nodes that were barred because of their group's minimum size, if the group turns out to
+        have more nodes than its minimum after these removals. Records the reasons of the other barred nodes in
+        ``unremovable``. ``destinations``: uint8[nodes], 1 = may take pods.
         """
         for name, reason in self.barred.items():
             self.unremovable.add(name, reason)
@@ -385,7 +387,7 @@ class Planner:
     def _removable(
         self, names: list[str], simulator: RemovalSimulator, destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]
     ) -> list[RemovableNode]:
-        """Return nodes that can be removed together, such that no further node can be removed.
+        """Return nodes that can be removed together: a set to which none of the other ``names`` can be added.
 
         ``destinations``: uint8[nodes], 1 = may take pods.
         """

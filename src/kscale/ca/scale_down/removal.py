@@ -215,10 +215,10 @@ class _CachedCompilation(msgspec.Struct, eq=False):
 def get_compiled_removal(
     snapshot: Snapshot, profile: SchedulerProfile | None, pods: MovingPods, *, more: bool = False
 ) -> CompiledRemoval:
-    """Return the placed ``pods`` of a snapshot, compiled for a simulator, which may change them.
+    """Compile the placed ``pods`` of a snapshot for one simulator, which may change the result.
 
-    The first call compiles for one simulator only; later calls get copies of a cached compilation. Nothing is cached
-    with ``more`` (there are additional pods), nor if devices are kept in a ledger.
+    From the second call on, a compilation is cached with the snapshot, and each call returns a copy of it. Nothing is
+    cached with ``more`` (there are additional pods), nor if devices are kept in a ledger.
     """
     if more:
         return CompiledRemoval(snapshot, pods, profile)

@@ -194,9 +194,10 @@ def find_removable_nodes(
 ) -> RemovableNodes:
     """Find the unneeded nodes that may be deleted now: first all empty ones, then those to drain, in their order.
 
-    Every node that passes takes one from its group's size and its resources from ``minimum`` (what the cluster-wide
-    minima leave; it is changed; None: no minima). ``deletions_in_progress`` counts nodes by group id. The others get a
-    reason.
+    Nodes are checked in that order, and each accepted node counts as removed for the checks of later nodes. ``minimum``
+    tracks the resources that may be removed without going below the cluster-wide minima (None: no minima); those of
+    accepted nodes are subtracted from it. ``deletions_in_progress`` counts nodes by group id. The result has a reason
+    for each node that is not accepted.
     """
     unneeded = sorted(unneeded, key=lambda item: item.drain)
     names = [item.name for item in unneeded]

@@ -595,10 +595,10 @@ class ExpansionFinder:
         return CachedRecords(self.grouped.records)
 
     def expander_options(self, names: Sequence[str]) -> list[Option]:
-        """Return the options as the expanders see them. ``names``: the expanders of the chain.
+        """Return the options as the input of the expanders ``names``.
 
-        If no expander reads single pods, consecutive equal pods are only counted. Prices of groups need a pod's
-        requests alone; prices of a cloud provider may read anything of the pod.
+        Pods are listed one by one if ``names`` has ``grpc``, or ``price`` with prices that may depend on anything of a
+        pod (all but :class:`GroupPrices`). Otherwise consecutive equal pods form a run.
         """
         expander_input = self.context.expander_input
         by_requests = expander_input is not None and isinstance(expander_input.prices, GroupPrices)

@@ -304,9 +304,9 @@ class Actuator:
 
 
 def _build_node_group_view(item: GroupNodes, nodes: dict[str, Node], groups: Groups, drain: bool) -> NodeGroupView:
-    """Return the nodes ``item`` of a group that are to be deleted. ``drain``: whether their pods are evicted first.
+    """Return the nodes to delete of one group, with their objects from ``nodes`` (all nodes by name).
 
-    ``nodes``: all nodes by name.
+    ``item``: names of the nodes to delete; ``drain``: whether their pods are evicted first.
     """
     return NodeGroupView(
         group=groups[item.group], nodes=[nodes[name] for name in item.nodes], batch_size=item.batch_size, drain=drain

@@ -124,10 +124,11 @@ def _build_remove_change(keys: Collection[str]) -> _TaintChange:
 def _change_taints(
     p: Progress, node: Node, change: _TaintChange, unschedulable: bool | None
 ) -> StepsOf[TaintAction, tuple[ApiError | None, bool]]:
-    """Patch the node with the taints that ``change`` returns. After a conflict the node is read again.
+    """Patch the node with the taints that ``change`` returns. Retries after conflicts with a newly read node.
 
-    ``unschedulable``: the cordon to set as well (None: unchanged). Returns (error or None, whether the node changed).
-    That no change is needed is decided from a fresh object only.
+    If ``change`` returns None for ``node`` (no change needed), the node is read again and ``change`` is called for the
+    new object. ``unschedulable``: the cordon to set as well (None: unchanged). Returns (error or None, whether the node
+    changed).
     """
     until = p.now + TAINT_RETRY_DEADLINE
     known, fresh = node, False
@@ -156,7 +157,7 @@ def _change_taints(
 
 
 def _build_spec_patch(taints: list[Taint], unschedulable: bool | None) -> dict[str, Any]:
-    """Build a merge patch of all taints, and of the cordon (``unschedulable``) if it changes; None: it does not."""
+    """Build a merge patch of all taints and, unless ``unschedulable`` is None, of the cordon."""
     spec: dict[str, Any] = {"taints": to_dict(taints)}
     if unschedulable is not None:
         spec["unschedulable"] = unschedulable
@@ -366,8 +367,8 @@ def update_soft_taints(
 ) -> StepsOf[TaintAction, SoftTaintsResult]:
     """Remove soft taints from nodes, then add them to others. ``nodes``: the objects by name.
 
-    It ends after ``--max-bulk-soft-taint-count`` attempts or ``--max-bulk-soft-taint-time``. An error counts as an
-    attempt and stops nothing.
+    Stops after ``--max-bulk-soft-taint-count`` attempts or ``--max-bulk-soft-taint-time``; the other nodes are counted
+    as skipped. A failed attempt counts as well; its error is in the result.
     """
     p = Progress(now)
     until = now + duration(options.max_bulk_soft_taint_time)
