@@ -368,10 +368,11 @@ class LoopContext:
         return examples
 
     def add_upcoming_nodes(self, templates: Mapping[str, NodeTemplate]) -> dict[str, int]:
-        """Update the snapshot: remove nodes that have not started, add upcoming ones, and use copies of unready nodes.
+        """Prepare the snapshot for placing pods on usable and upcoming nodes.
 
-        ``templates`` are by group id. Returns how many nodes of each group are upcoming; groups without any, or without
-        template, are left out.
+        Removes registered nodes that are still starting, adds upcoming nodes built from ``templates`` (by group id),
+        and replaces nodes that are not usable yet by unready copies. Returns how many nodes of each group are upcoming.
+        Groups without upcoming nodes and groups without template are left out.
         """
         coming = get_upcoming_nodes(self.state.cluster, self.groups, self.now, templates=templates)
         fresh = [

@@ -361,7 +361,7 @@ def shift_moments(state: _T, by: int) -> _T:
     """Return a copy with every moment later by ``by`` nanoseconds, also in nested structs, dicts and lists.
 
     Moments are fields whose annotation names :data:`Moment`. :data:`ZERO_TIME`, which means no moment, stays. Returns
-    the same object without moments.
+    ``state`` itself if it has no moments.
     """
     changes = {}
     for name in state.__struct_fields__:
@@ -392,10 +392,7 @@ def _shift_value(value: Any, by: int) -> Any:
 
 
 def _shift_nested(value: Any, by: int) -> Any:
-    """Return a value with the moments of the structs in it later by ``by`` nanoseconds.
-
-    The same object without moments.
-    """
+    """Return a value with the moments of the structs in it later by ``by`` nanoseconds; itself without moments."""
     if isinstance(value, msgspec.Struct):
         return shift_moments(value, by)
     if isinstance(value, dict):

@@ -468,12 +468,12 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
         check_fields(self)
 
     @classmethod
-    def for_profile(cls, profile: str, **given: Any) -> AutoscalingOptions:
-        """Return the options of a profile: ``given``, and the defaults of its release for the rest.
+    def for_profile(cls, profile: str, **options: Any) -> AutoscalingOptions:
+        """Build options with the defaults of the profile's release for those that are not in ``options``.
 
         :meth:`problems` reports an unknown profile.
         """
-        return cls(**{**(LEGACY_DEFAULTS if profile == LEGACY_PROFILE else {}), **given, "profile": profile})
+        return cls(**{**(LEGACY_DEFAULTS if profile == LEGACY_PROFILE else {}), **options, "profile": profile})
 
     @property
     def legacy(self) -> bool:
@@ -482,7 +482,7 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
 
     @property
     def counts_requested_capacity(self) -> bool:
-        """Return whether capacity buffers or ProvisioningRequests are enabled, which request capacity without pods."""
+        """Return whether capacity can be requested without pods: by capacity buffers or ProvisioningRequests."""
         return self.capacity_buffer_pod_injection_enabled or self.enable_provisioning_requests
 
     @cached_property
@@ -512,8 +512,7 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     def find_foreign_options(profile: str, names: Iterable[str]) -> list[Problem]:
         """Return a problem for each option in ``names`` that the release of the profile has no flag for.
 
-        Options that are not in ``names`` are no problem: without a flag in the release they have no effect on its
-        decisions.
+        ``names`` are the options that a user has set; all other options have no effect if the release lacks them.
         """
         if profile == LEGACY_PROFILE:
             text, wrong = "release 1.3 has no such flag", {*names} - LEGACY_FLAGS - {"profile"}

@@ -80,11 +80,11 @@ __all__ = [
     "get_desired_pod_count",
     "get_max_looks",
     "has_provisioning_request_consumer",
+    "has_tpu_requests",
     "is_expendable",
     "is_recreatable",
     "is_reserved_for_scale_down",
     "is_scheduling_gated",
-    "request_tpus",
     "should_scale_up",
     "split_pods",
     "update_degradation_counter",
@@ -101,10 +101,10 @@ def clear_tpu_requests(pods: Sequence[Pod]) -> list[Pod]:
     return [_clear_pod(pod) if any(map(_requests_tpu, pod.spec.containers)) else pod for pod in pods]
 
 
-def request_tpus(pods: PendingPodList) -> bool:
+def has_tpu_requests(pods: PendingPodList) -> bool:
     """Check whether a container of any of the pods requests TPUs (:func:`clear_tpu_requests`)."""
     return bool(
-        pods.answer_once("pods that request TPUs", lambda pod: any(map(_requests_tpu, pod.spec.containers))).any()
+        pods.evaluate_kinds("pods that request TPUs", lambda pod: any(map(_requests_tpu, pod.spec.containers))).any()
     )
 
 
@@ -187,17 +187,17 @@ class PendingPodList(msgspec.Struct, eq=False):
         return PendingPodList(take_records(self.records, positions), self.kind[positions], self.examples, self.cached)
 
     @property
-    def in_play(self) -> list[Pod]:
-        """Return one example pod of each kind in this list, in ascending order of the kinds' numbers."""
+    def present_examples(self) -> list[Pod]:
+        """Return the example pods of the kinds that occur in this list, by ascending index in ``examples``."""
         return [self.examples[number] for number in self._present.tolist()]
 
     @property
     def _present(self) -> NDArray[np.int64]:
-        """Return the kinds that occur, ascending."""
+        """Return the indices in ``examples`` of the kinds that occur in this list, ascending: int64[kinds]."""
         return np.flatnonzero(np.bincount(self.kind, minlength=len(self.examples)))
 
     def among(self, chosen: Iterable[Pod]) -> NDArray[np.bool_]:
-        """Return which pods have an example among ``chosen`` (by identity): bool[n]."""
+        """Return for each pod whether its example is one of the objects in ``chosen``: bool[n]."""
         wanted = {id(pod) for pod in chosen}
         selected = np.zeros(len(self.examples), dtype=np.bool_)
         for number in self._present.tolist():
@@ -209,29 +209,30 @@ class PendingPodList(msgspec.Struct, eq=False):
         return PendingPodList.of([*self.records, *map(PodRecord, pods)]) if pods else self
 
     def filter_by(self, rule: Callable[[list[Pod]], Iterable[Pod]]) -> PendingPodList:
-        """Return the pods whose examples ``rule`` keeps.
+        """Return the pods whose examples ``rule`` selects.
 
-        ``rule`` is called once, with one pod of each kind; it returns the pods to keep, which must be among these.
+        ``rule`` is called once, with the example of each kind, and must return some of these objects.
         """
-        pods = self.in_play
+        pods = self.present_examples
         selected = [*rule(pods)]
         return self if len(selected) == len(pods) else self.take(np.flatnonzero(self.among(selected)))
 
-    def answer_once(self, what: str, answer: Callable[[Pod], int]) -> NDArray[np.int32]:
-        """Return ``answer``, a number from 0 on that depends on the pod's kind alone, for each pod: int32[n].
+    def evaluate_kinds(self, key: str, function: Callable[[Pod], int]) -> NDArray[np.int32]:
+        """Evaluate ``function`` on the example of each kind, and return the value of each pod's kind: int32[n].
 
-        It is called once per kind: for pods of a snapshot the results are cached with the kinds, by ``what``.
+        ``function`` returns a number of at least 0 that is equal for all pods of a kind. For pods of a snapshot, the
+        values are cached with the kinds under ``key``, so that each kind is evaluated once.
         """
         if self.cached is None:
-            return np.array([answer(pod) for pod in self.examples], dtype=np.int32)[self.kind]
+            return np.array([function(pod) for pod in self.examples], dtype=np.int32)[self.kind]
         numbers, cached = self.cached
-        answers, size = cached.get(what), int(numbers.max(initial=0)) + 1
-        if answers is None or len(answers) < size:
-            before = np.zeros(0, dtype=np.int32) if answers is None else answers
-            cached[what] = answers = np.append(before, np.full(2 * size - len(before), -1, dtype=np.int32))
-        of_example = answers[numbers]
+        values, size = cached.get(key), int(numbers.max(initial=0)) + 1
+        if values is None or len(values) < size:
+            before = np.zeros(0, dtype=np.int32) if values is None else values
+            cached[key] = values = np.append(before, np.full(2 * size - len(before), -1, dtype=np.int32))
+        of_example = values[numbers]
         for i in np.flatnonzero(of_example < 0).tolist():
-            of_example[i] = answers[numbers[i]] = int(answer(self.examples[i]))
+            of_example[i] = values[numbers[i]] = int(function(self.examples[i]))
         return of_example[self.kind]
 
     def without(self, unwanted: NDArray[np.bool_]) -> PendingPodList:
@@ -245,16 +246,15 @@ class PendingPodList(msgspec.Struct, eq=False):
 
 
 def _number_kinds(unknown: PodRows, known: dict[Hashable, tuple[int, Pod]]) -> NDArray[np.int64]:
-    """Return the kind numbers of the pods ``unknown``: int64[n].
+    """Return the kind number of each of the pods ``unknown``: int64[n]. New kinds are added to ``known``.
 
-    ``known`` maps what the pods of a kind have in common to (number of the kind, from 1 on; an example pod). Missing
-    kinds are added to it.
+    ``known`` maps the key of a kind (:meth:`PodRows.kind_keys`) to its number, counted from 1, and an example pod.
     """
     firsts, which = unknown.kinds
     numbers = []
-    for at, key in zip(firsts.tolist(), unknown.kind_keys(firsts), strict=True):
+    for row, key in zip(firsts.tolist(), unknown.kind_keys(firsts), strict=True):
         if key not in known:
-            known[key] = len(known) + 1, unknown[at].pod
+            known[key] = len(known) + 1, unknown[row].pod
         numbers.append(known[key][0])
     return np.array(numbers, dtype=np.int64)[which]
 
@@ -288,10 +288,10 @@ class PodLists(msgspec.Struct, kw_only=True):
 
 
 def split_pods(pods: Iterable[Pod], *, bypassed: Collection[str] = (), allowed: Collection[str] = ()) -> PodLists:
-    """Sort unfinished pods into lists by what the scheduler has decided; the first rule that matches counts.
+    """Sort unfinished pods into the lists of :class:`PodLists`, each pod into one. Finished pods are in no list.
 
     ``bypassed``: schedulers that are not waited for. ``allowed``: if not empty, pods of all other schedulers are
-    excluded. Naming the default scheduler covers pods that name none. Finished pods are in no list.
+    excluded. Naming the default scheduler covers pods that name none.
     """
     bypassed, allowed = _include_empty_name(bypassed), _include_empty_name(allowed)
     lists: list[list[Pod]] = [[] for _ in _LISTS]
@@ -310,7 +310,7 @@ def find_unscheduled_pods(
     """
     bypassed, allowed = _include_empty_name(bypassed), _include_empty_name(allowed)
     what = f"lists of pods: {sorted(bypassed)}, {sorted(allowed)}"
-    number = pods.answer_once(what, lambda pod: _choose_list(pod, bypassed, allowed))
+    number = pods.evaluate_kinds(what, lambda pod: _choose_list(pod, bypassed, allowed))
     return np.flatnonzero(number == _UNSCHEDULABLE), np.flatnonzero(number == _UNPROCESSED)
 
 
@@ -377,7 +377,7 @@ def find_expendable_pods(pods: PendingPodList, cutoff: int) -> NDArray[np.bool_]
     low = priorities_of(pods.records) < cutoff  # a pod without priority has 0 here
     if cutoff <= 0 or not low.any():
         return low
-    return low & (pods.answer_once(_HAS_PRIORITY_KEY, lambda pod: pod.spec.priority is not None) > 0)
+    return low & (pods.evaluate_kinds(_HAS_PRIORITY_KEY, lambda pod: pod.spec.priority is not None) > 0)
 
 
 def find_expendable_placed_pods(snapshot: Snapshot, cutoff: int) -> NDArray[np.int64]:
@@ -390,7 +390,7 @@ def find_expendable_placed_pods(snapshot: Snapshot, cutoff: int) -> NDArray[np.i
 
 
 def drop_expendable_pods(snapshot: Snapshot, cutoff: int) -> Snapshot:
-    """Return the snapshot without its placed pods of a priority below ``cutoff``, as upstream's snapshot."""
+    """Return the snapshot without its placed pods of a priority below ``cutoff``, which upstream's snapshot lacks."""
     return snapshot.without_placed(find_expendable_placed_pods(snapshot, cutoff))
 
 
@@ -417,7 +417,7 @@ def filter_out_daemon_set_pods(pods: Iterable[Pod]) -> list[Pod]:
 
 def find_daemon_set_pods(pods: PendingPodList) -> NDArray[np.bool_]:
     """Return which of the pods belong to a DaemonSet: bool[n]."""
-    return pods.answer_once("pods of DaemonSets", is_daemonset_pod) > 0
+    return pods.evaluate_kinds("pods of DaemonSets", is_daemonset_pod) > 0
 
 
 class PodAgeResult(msgspec.Struct, kw_only=True):
@@ -445,9 +445,9 @@ def filter_out_young_pods(pods: Iterable[Pod], now: Moment, delay: int = 0) -> P
 def find_old_pods(pods: PendingPodList, now: Moment, delay: int) -> tuple[NDArray[np.bool_], list[str]]:
     """Return which pods are old enough (bool[n]), and warnings, both as :func:`filter_out_young_pods` decides."""
     records = pods.records
-    if isinstance(records, PodRows) and not pods.answer_once("pods with a delay", _has_scale_up_delay).any():
+    if isinstance(records, PodRows) and not pods.evaluate_kinds("pods with a delay", _has_scale_up_delay).any():
         return records.created < now - delay, []
-    aged = filter_out_young_pods(pods.in_play, now, delay)
+    aged = filter_out_young_pods(pods.present_examples, now, delay)
     return pods.among(aged.pods), aged.warnings
 
 
@@ -600,9 +600,10 @@ def _copy_sample_pod(sample: Pod, owner: str, number: int) -> Pod:
 
 
 def enforce_injection_limit(pods: Sequence[str], fake_pods: Collection[str], limit: int) -> NDArray[np.int64]:
-    """Return the positions of the pods to keep under ``limit`` (``--pod-injection-limit``), int64[n].
+    """Return the positions of the pods to keep, ascending, so that at most ``limit`` pods remain: int64[n].
 
-    As many as exceed the limit are dropped, starting with the first fake pods (``fake_pods``). Other pods are kept.
+    Only fake pods (keys in ``fake_pods``) are dropped, the first ones first, so real pods alone may exceed the limit
+    (``--pod-injection-limit``).
     """
     excess = len(pods) - limit
     positions = []
@@ -639,9 +640,9 @@ _SCALE_DOWN_LOOP_PERIOD: Final = 4
 
 
 def get_max_looks(options: AutoscalingOptions, max_looks: int | None) -> int | None:
-    """Return how many pods may be checked in the available time; None without limit.
+    """Return how many pods this loop may check for a place on existing nodes; None without limit.
 
-    The limit is ``max_looks`` with graceful degradation, and 0 if the timeout is zero or negative.
+    Only graceful degradation has a limit: ``max_looks``, or 0 if ``pending_pods_batching_timeout`` is not positive.
     """
     if not options.enable_graceful_degradation:
         return None

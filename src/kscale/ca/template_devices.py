@@ -53,7 +53,8 @@ def get_promised_slices(
 ) -> list[ResourceSlice] | None:
     """Return the slices of a group's template: the caller's if there is one, else the cached, else the provider's.
 
-    ``known``: cached templates by group id. None without a template. Raises InputError if the cached one is unreadable.
+    ``known``: cached templates by group id. None if the group has no template. Raises InputError if the cached template
+    is unreadable.
     """
     if group.id in caller_templates:
         return caller_templates[group.id].resource_slices
@@ -73,12 +74,12 @@ def build_missing_devices_check(
     caller_templates: Mapping[str, NodeTemplate] | None = None,
     known: Mapping[str, RememberedTemplate] | None = None,
 ) -> Callable[[Node], bool] | None:
-    """Build a function that checks whether a node lacks pools or drivers of its group's template.
+    """Build a function that checks whether a node lacks device pools or CSI drivers that its group's template has.
 
-    None if no template has any. ``caller_templates`` and ``known`` are templates of the caller and of the previous
-    loop, by group id. Drivers are read from the provider's template only, and with
-    ``enable_csi_node_aware_scheduling``. A node whose group or template is unknown lacks nothing, and a node without
-    CSINode lacks no driver.
+    None if no template has pools or drivers. ``caller_templates`` and ``known`` are templates of the caller and of the
+    previous loop, by group id. Pools are compared with ``enable_dynamic_resource_allocation``, drivers with
+    ``enable_csi_node_aware_scheduling``; drivers are read from the provider's template only. A node whose group or
+    template is unknown lacks nothing, and a node without CSINode lacks no driver.
     """
     pools: dict[str, Counter[str]] = {}
     drivers: dict[str, frozenset[str]] = {}
