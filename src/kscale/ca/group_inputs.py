@@ -41,8 +41,9 @@ class _ResolvedGroups(msgspec.Struct, eq=False):
 def resolve_groups(snapshot: Snapshot, groups: GroupsLike) -> Groups:
     """Resolve a description of groups over the nodes of a snapshot (:meth:`Groups.of`).
 
-    Returns the cached result while the description and all that it reads of the nodes are unchanged; only results of
-    NodeGroups are cached. Raises InputError as :meth:`Groups.of` does.
+    Returns ``groups`` itself if it is a :class:`Groups`. A result is cached if the description consists of NodeGroups
+    only. It is reused while the description, and all that it reads of the nodes, are unchanged. Raises InputError as
+    :meth:`Groups.of` does.
     """
     if isinstance(groups, Groups):
         return groups

@@ -256,9 +256,9 @@ class LoopContext:
         self.warnings: list[str] = []
 
     def adopt(self, groups: GroupsLike) -> None:
-        """Replace the current groups by these.
+        """Replace the current groups and candidates by ``groups``.
 
-        Those that neither exist nor are being created become the ``candidates``. Raises InputError for invalid groups.
+        Groups that neither exist nor are being created become the ``candidates``. Raises InputError for invalid groups.
         """
         every = resolve_groups(self.observed, groups)
         there = [group for group in every if group.exists or group.upcoming]
@@ -266,7 +266,7 @@ class LoopContext:
         self.candidates: list[NodeGroup] = [group for group in every if not group.exists and not group.upcoming]
 
     def update_state(self, **changes: Any) -> None:
-        """Replace the given fields of the state."""
+        """Replace the fields of the state that ``changes`` names."""
         self.state = replace(self.state, **changes)
 
     @property
@@ -390,7 +390,10 @@ class LoopContext:
         return {name: item.count for name, item in coming.items() if item.count and name in templates}
 
     def clear_unneeded_nodes(self) -> None:
-        """Clear the unneeded nodes. This starts no cooldowns in release 1.3."""
+        """Remove the unneeded nodes from the state.
+
+        With the profile of release 1.3 a new process stays new, so its cooldowns start with a later scale-down plan.
+        """
         if self.options.legacy:
             self.update_state(scale_down=replace(self.state.scale_down, unneeded_since={}))
         else:

@@ -428,7 +428,7 @@ class GroupChanges(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 def update_group_changes(changes: GroupChanges, kind: str, group: str, time: Moment) -> GroupChanges:
-    """Return the changes with the time of a group's change.
+    """Return a copy of ``changes`` in which the last change of this ``kind`` of the group was at ``time``.
 
     ``kind`` is the name of a field of :class:`GroupChanges`. Raises InputError for any other ``kind``.
     """
@@ -656,8 +656,9 @@ def reset_for_new_process(state: LoopState) -> LoopState:
 
 @typed
 def register_group_change(state: LoopState, kind: str, group: str, time: datetime | Moment) -> LoopState:
-    """Return the state with the time of a group's change, for local delays.
+    """Return the state in which the last change of this ``kind`` of a group was at ``time``.
 
+    Scale-down waits after these changes with ``--scale-down-delay-type-local``.
     ``kind`` is ``scale_up``, ``scale_down`` or ``scale_down_failure``. Raises InputError for any other ``kind``, and if
     ``time`` is not a time.
     """

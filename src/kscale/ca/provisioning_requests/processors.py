@@ -341,8 +341,8 @@ def get_check_capacity_batch_steps(
     """Return up to ``max_requests`` pending check-capacity requests that have waited long enough, with their pods.
 
     ``retries``: how long failed requests wait, by UID. It is not changed; the result has the new waiting times. Each
-    time a request is found due, its waiting time doubles. A retried request that :func:`inject_next_request_steps`
-    returned in this loop is therefore not due again, as in upstream. A request whose pod templates are missing is
+    time a retried request is found due, its waiting time doubles. A request that :func:`inject_next_request_steps` has
+    just found due may therefore not be due again here, as in upstream. A request whose pod templates are missing is
     marked as failed and not returned.
     """
     p, injected = Progress(moment(now)), InjectedRequests(retries=dict(retries))

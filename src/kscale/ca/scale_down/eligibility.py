@@ -63,7 +63,7 @@ def check_eligibility(
     dra_claims: Iterable[ResourceClaim] = (),
     sums: Callable[[NodeGroupAutoscalingOptions], Usage | None] | None = None,
 ) -> Eligibility:
-    """Check one node; the first failing check is the result.
+    """Return the eligibility of one node; its ``reason`` is that of the first check that excludes the node.
 
     ``node`` is None if the candidate is not in the snapshot. ``gpu`` is the provider's GPU configuration of the node
     (:func:`kscale.ca.gpu.get_gpu_config`). ``sums`` returns the requests of the node's pods for the options of its

@@ -167,14 +167,14 @@ class ScaleDownPlan(Result, msgspec.Struct, kw_only=True, dict=True):
 
     @cached_property
     def state(self) -> LoopState:
-        """Return the state for the next loop, encoded on first access: it has the targets of all moved pods."""
+        """Return the state for the next loop, with the new places of all moved pods. Computed on first access."""
         state = self.remember()
         self.remember = lambda: state  # release the simulated cluster
         return state
 
     @cached_property
     def alone(self) -> AloneVerdicts:
-        """Return what would happen to each eligible node if no other was removed (only with ``exhaustive``)."""
+        """Return by name whether each eligible node could be removed if no other was; empty without ``exhaustive``."""
         return {} if self.judge_alone is None else self.judge_alone()
 
     @property

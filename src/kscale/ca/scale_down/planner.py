@@ -87,9 +87,9 @@ def compute_unneeded_nodes_limit(before: int, interval: int, options: Autoscalin
 
 
 def get_max_simulations(options: AutoscalingOptions, max_simulations: int | None) -> int | None:
-    """Return how many candidates may be simulated; None for all, 0 if the timeout is zero.
+    """Return how many candidates may be simulated: ``max_simulations``, or 0 if the timeout is not positive.
 
-    ``max_simulations`` is the caller's number for the time of ``--scale-down-simulation-timeout``.
+    ``max_simulations`` is the caller's substitute for the timeout (``--scale-down-simulation-timeout``); None: all.
     """
     return 0 if options.scale_down_simulation_timeout <= timedelta() else max_simulations
 
@@ -100,7 +100,7 @@ _CONTROLLER_KINDS = frozenset(("StatefulSet", "Job", "ReplicaSet", "ReplicationC
 def count_missing_replicas(owner: OwnerReference, namespace: str, listers: Listers) -> int | None:
     """Return how many pods the controller ``owner`` still has to create; negative if it has too many.
 
-    None if the controller does not exist or is of another kind.
+    None if the controller does not exist or is no StatefulSet, ReplicaSet, ReplicationController or Job.
     """
     match owner.kind:
         case "StatefulSet":
@@ -176,7 +176,7 @@ class Planner:
         self.under_rollout: list[str] = []
 
     def run(self) -> ScaleDownPlan:
-        """Find the unneeded nodes and choose those to delete."""
+        """Find the unneeded nodes, choose those to delete, and return the plan. Charges the disruption budgets."""
         inputs = self.inputs
         deleting, draining = inputs.deleting, inputs.draining
         since = self.memory.unneeded_since
@@ -283,10 +283,8 @@ class Planner:
 
     def _list_present_nodes(self) -> list[int]:
         """Return the positions of the nodes that are not upcoming."""
-        already_deleting = cached_by_identity(
-            self.snapshot.interner.memo, ("upcoming nodes",), self.nodes, is_upcoming_node
-        )
-        positions = np.flatnonzero(~np.array(already_deleting, dtype=np.bool_)).tolist()
+        is_upcoming = cached_by_identity(self.snapshot.interner.memo, ("upcoming nodes",), self.nodes, is_upcoming_node)
+        positions = np.flatnonzero(~np.array(is_upcoming, dtype=np.bool_)).tolist()
         upcoming, names = self.inputs.upcoming, self.snapshot.nodes
         return [i for i in positions if names[i] not in upcoming] if upcoming else positions
 
@@ -409,10 +407,11 @@ class Planner:
         limit: int | None = None,
         atomic: np.ndarray[tuple[int], np.dtype[np.uint8]] | None = None,
     ) -> list[RemovableNode | UnremovableCandidate]:
-        """Simulate the removal of nodes, one after the other, and return a verdict on each.
+        """Simulate the removal of nodes, one after the other, and return their verdicts in order.
 
         Updates the recorded reasons (``failures``, ``unremovable``). ``destinations``: uint8[nodes], 1 = may take pods.
-        ``limit``: number of removable nodes after which to stop, not counting those marked in ``atomic``.
+        With ``limit`` the simulation stops after this number of removable nodes, not counting those marked in
+        ``atomic``; the remaining ``names`` have no verdict.
         """
         until = later(self.now, duration(self.options.unremovable_node_recheck_timeout))
         answers = simulator.judge(names, destinations, limit=limit, atomic=atomic)
@@ -517,7 +516,10 @@ def _is_deletion_candidate(node: Node) -> bool:
 
 
 def plan_scale_down(context: ScaleDownContext, *, exhaustive: bool = False) -> ScaleDownPlan:
-    """Decide one loop of scale-down by today's rules; arguments and errors are those of :func:`kscale.scale_down`."""
+    """Decide one loop of scale-down by the rules of current releases.
+
+    Options and errors are those of :func:`kscale.scale_down`.
+    """
     barred: dict[str, str] = {}
     while True:
         plan = Planner(context, exhaustive=exhaustive, barred=barred).run()

@@ -234,7 +234,7 @@ def get_compiled_removal(
 
 
 def _strip_tpu_classes(snapshot: Snapshot, pods: MovingPods, classes: Sequence[PodClass]) -> dict[int, PodClass]:
-    """Return the classes that request TPUs without these requests, by class number."""
+    """Return a class without TPU requests for each class that has some, by the number of the latter."""
     stripped = {}
     asks = cached_by_identity(snapshot.interner.memo, ("TPU",), classes, _requests_tpu)
     for of in [each for each, does in zip(classes, asks, strict=True) if does]:
@@ -408,8 +408,9 @@ class RemovalSimulator:
 
         Returns a verdict on each candidate in order. ``destinations``: uint8[nodes], 1 = may take pods; a removed node
         is no destination any more. With ``limit`` the check stops after ``limit`` removable nodes, not counting those
-        marked in ``atomic``; the candidates after that have no verdict. ``persist``: keep the changes of a success.
-        ``charge_pdbs``: a success uses up disruption budgets.
+        marked in ``atomic``; the candidates after that have no verdict. ``persist``: later candidates see the cluster
+        without the removed nodes, and with their pods moved. ``charge_pdbs``: moved pods reduce the remaining
+        disruption budgets (``pdbs``).
         """
         if not candidates:
             return []
@@ -529,8 +530,7 @@ class RemovalSimulator:
     ) -> RemovalResult:
         """Simulate candidates in order, and return the removable and the unremovable ones.
 
-        ``destinations``: names of nodes that may take pods (None: every node); a removed node no longer counts.
-        ``persist`` False: every candidate sees the original cluster. ``charge_pdbs`` False: budgets are not charged.
+        The parameters are those of :func:`simulate_removals`.
         """
         mask = np.ones(len(self._names), np.uint8) if destinations is None else self.mask(destinations)
         answers = self.judge(list(candidates), mask, persist=persist, charge_pdbs=charge_pdbs)
@@ -595,7 +595,7 @@ def simulate_removals(
     now : datetime or Moment
         Time of the simulation.
     destinations : collection of str, optional
-        Nodes that may take pods (None: every node). A removed node no longer counts.
+        Nodes that may take pods (None: every node). A node takes no more pods after its simulated removal.
     options : AutoscalingOptions, optional
         Default: upstream's defaults.
     listers : Listers, optional

@@ -158,7 +158,7 @@ class _Thresholds(NamedTuple):
 
     @classmethod
     def of(cls, group: NodeGroup | None, options: AutoscalingOptions) -> _Thresholds:
-        """Return the thresholds of a group; None: of nodes without a known group.
+        """Return the thresholds of a group; 0 for nodes without a known group (None).
 
         If the options of the group cannot be read, the result has the ``error`` instead.
         """

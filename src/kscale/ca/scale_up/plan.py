@@ -442,8 +442,8 @@ class ScaleUpPlan(Result):
     def _find_left_positions(self) -> NDArray[np.int64] | None:
         """Return the positions of the pods of :attr:`_left` among the pods that need nodes: int64[n].
 
-        Only computed if exactly one scale-up was run, if it succeeded, and if no pod is fake. Otherwise None: the pods
-        must then be looked up by name.
+        Only computed if the loop ran exactly one scale-up, which succeeded, for all these pods, and if no pod is fake.
+        Otherwise None: the pods must then be looked up by name.
         """
         if (
             self._before.asked is None

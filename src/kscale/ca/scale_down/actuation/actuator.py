@@ -75,9 +75,9 @@ def sync_deletions(state: LoopState, tracker: NodeDeletionTracker) -> LoopState:
 def record_deletion_start(state: LoopState, started: StartedDeletion, now: datetime | Moment) -> LoopState:
     """Return the state after deletions were started; ``now`` is the time of the loop.
 
-    Only an error before the deletions continue in the background counts as failure. The caller recalculates the
-    expected sizes after a start (:func:`kscale.ca.cluster_state.recalculate_ranges`). Raises InputError if ``now`` is
-    not a time.
+    ``started.error``, an error before the deletions continued in the background, is recorded as the last failure. The
+    caller recalculates the expected sizes after a start (:func:`kscale.ca.cluster_state.recalculate_ranges`). Raises
+    InputError if ``now`` is not a time.
     """
     now = moment(now)
     memory = state.scale_down
@@ -230,9 +230,9 @@ class Actuator:
         *,
         force: bool = False,
     ) -> StepsOf[TaintNodesAction | InBackground | Observe, StartedDeletion]:
-        """Run :meth:`start_deletion` within a machine in progress, whose progress is ``p``.
+        """Start the deletions within a machine in progress, whose progress is ``p``.
 
-        ``empty``, ``drain`` and ``force`` are those of :meth:`start_deletion`.
+        Unknown nodes are not checked. Otherwise the parameters and the result are those of :meth:`start_deletion`.
         """
         waiting = self._scheduler.reset()
         yield from p.observe(build_observation("pending_node_deletions", waiting))

@@ -91,7 +91,7 @@ class DeletionRecorder(msgspec.Struct, eq=False):
         """Report a failed deletion, remove the deletion taint of the node, and register ``result``.
 
         ``drain``: whether its pods were to be evicted first. With ``cordon_node_before_terminating`` the cordon is
-        removed, too. If that fails, the tracker gets a warning.
+        removed, too. If the taint cannot be removed, the tracker gets a warning.
         """
         message = "" if result.error is None else result.error.message
         text = "failed to drain and delete node" if drain else "failed to delete empty node"

@@ -334,9 +334,9 @@ class SoftTaints(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def plan_soft_taints(nodes: Iterable[Node], unneeded: Collection[str], groups: Groups) -> SoftTaints:
-    """Plan all changes of soft taints, in the order of the nodes; the caller limits the changes per loop.
+    """Plan the changes of soft taints, in the order of the nodes: unneeded nodes get one, and other nodes lose theirs.
 
-    Nodes without a group, and nodes that are being deleted, are left alone.
+    Nodes without a group, and nodes with a deletion taint, are not changed. The number of changes is not limited.
     """
     names = set(unneeded)
     remove, add = [], []
