@@ -471,7 +471,7 @@ class SimilarGroups:
     Raises nothing: a group without template has no similar ones here.
     """
 
-    __slots__ = ("_alike", "_comparator", "_profiles")
+    __slots__ = ("_bucket_of", "_comparator", "_profiles")
 
     def __init__(
         self,
@@ -482,9 +482,9 @@ class SimilarGroups:
         self._comparator = comparator or Comparator()
         self._profiles = {name: _to_profile(templates[name]) for name in groups if name in templates}
         buckets: dict[object, list[str]] = {}
-        self._alike: dict[str, list[str]] = {}
+        self._bucket_of: dict[str, list[str]] = {}
         for name, profile in self._profiles.items():
-            self._alike[name] = bucket = buckets.setdefault(self._get_exact_key(profile), [])
+            self._bucket_of[name] = bucket = buckets.setdefault(self._get_exact_key(profile), [])
             bucket.append(name)
 
     def _get_exact_key(self, profile: TemplateProfile) -> object:
@@ -510,7 +510,7 @@ class SimilarGroups:
             return []
         return [
             other
-            for other in self._alike[group]
+            for other in self._bucket_of[group]
             if other != group and _compare_profiles(main, self._profiles[other], self._comparator).similar
         ]
 

@@ -429,10 +429,11 @@ class PodAgeResult(msgspec.Struct, kw_only=True):
 
 
 def filter_out_young_pods(pods: Iterable[Pod], now: Moment, delay: int = 0) -> PodAgeResult:
-    """Separate pods whose delay since creation has passed from younger ones.
+    """Separate the pods that are older than their delay from the younger ones.
 
-    ``delay`` is in nanoseconds. A pod's annotation may lengthen it; a shorter or invalid one is ignored. With delay 0,
-    a pod created exactly at ``now`` is still young. Raises InputError if a creation time is malformed.
+    ``delay`` is in nanoseconds. A pod's annotation may set a longer delay; an annotation with a shorter or invalid
+    delay is ignored, with a warning in the result. With delay 0, a pod created exactly at ``now`` is still young.
+    Raises InputError if a creation time is malformed.
     """
     result = PodAgeResult()
     for pod in pods:
@@ -457,7 +458,10 @@ def _has_scale_up_delay(pod: Pod) -> bool:
 
 
 def _get_scale_up_delay(pod: Pod, common: int, warnings: list[str]) -> int:
-    """Return the pod's own delay in nanoseconds; ``common`` without one. An invalid or shorter one adds a warning."""
+    """Return the delay that the pod's annotation sets, in nanoseconds; ``common`` without annotation.
+
+    An annotation that is invalid or sets a shorter delay than ``common`` is ignored, with a warning.
+    """
     text = pod_annotation(pod, SCALE_UP_DELAY)
     if text is None:
         return common
@@ -484,7 +488,7 @@ class DrainedPodsResult(msgspec.Struct, kw_only=True):
 
 
 def is_recreatable(pod: Pod) -> bool:
-    """Check whether the pod would be created again elsewhere. Pods without controller count as recreatable."""
+    """Check whether the pod would be created again on another node: all but static, mirror and DaemonSet pods."""
     return not (is_static_pod(pod) or is_mirror_pod(pod) or is_daemonset_pod(pod))
 
 
@@ -701,10 +705,10 @@ class ScaleUpGate(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def are_all_pods_new(pods: Iterable[Pod], now: Moment) -> bool:
-    """Check whether more pods may follow soon; False without pods.
+    """Check whether all pods are so new that more pods may follow soon; False without pods.
 
-    True if all pods are younger than 2 seconds, or if there are pods that request GPUs and all of these are younger
-    than 30 seconds. Raises InputError if a creation time is malformed.
+    Pods are new if all are younger than 2 seconds. They are also new if some request GPUs, and all of those that
+    request GPUs are younger than 30 seconds. Raises InputError if a creation time is malformed.
     """
     pods = [*pods]
     first_pods: dict[str | None, Pod] = {}
@@ -732,9 +736,9 @@ def should_scale_up(
 ) -> ScaleUpGate:
     """Decide whether this loop scales up. ``result`` names the first rule that prevents it, and is empty if none does.
 
-    ``pods``: those that need nodes; ``ready_nodes``: number of nodes. ``enforced``: an enforcer overrides the rules,
-    except that a loop reserved for scale-down is in cooldown in any case; ``degraded_loops`` is the number of
-    consecutive loops that ran out of time, including this one.
+    ``pods``: the pods that need nodes; ``ready_nodes``: number of nodes; ``degraded_loops``: number of consecutive
+    loops that ran out of time, including this one. ``enforced``: no rule prevents the scale-up, except that a loop
+    reserved for scale-down (:func:`is_reserved_for_scale_down`) does not scale up.
     """
     from kscale.ca.scale_up_status import SCALE_UP_IN_COOLDOWN  # imported here because estimates have no status
 

@@ -260,7 +260,7 @@ class Progress:
         return outcome
 
     def wait(self, duration: int, *, jitter: float = 0.0) -> StepsOf[Wait, Outcome]:
-        """Wait ``duration`` nanoseconds, and with ``jitter`` up to that share of them longer.
+        """Wait ``duration`` nanoseconds, plus a random time of at most ``jitter`` times ``duration``.
 
         An error in the outcome means that the wait was cut short.
         """
@@ -283,7 +283,7 @@ class Progress:
         return results
 
     def within(self, duration: int, machine: Machine) -> StepsOf[Within, Any]:
-        """Run a step machine and return its result. Its actions fail after ``duration`` nanoseconds."""
+        """Run a step machine and return its result. The machine's actions fail after ``duration`` nanoseconds."""
         return (yield from self.act(Within(duration, machine))).value
 
     def emit(self, *events: Event) -> StepsOf[Emit, None]:

@@ -201,6 +201,7 @@ class VirtualTime:
         """Advance the time to the next event, and run the event.
 
         Returns True if an event was run; False if no event is scheduled or, with ``until``, none up to that time.
+        Raises InputError if ``until`` is not a time.
         """
         return self.steps(1, until) == 1
 

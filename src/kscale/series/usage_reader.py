@@ -318,9 +318,10 @@ def usage_of(
 ) -> Iterator[UsageBatch]:
     """Yield the usage in Prometheus series: a batch of CPU, then one of memory.
 
-    Rows are sorted by container (namespace, pod, container). A batch without samples is left out. A batch has a warning
-    if a container has two samples at one time. ``is_memory`` bool[series] marks memory (bytes); the others are CPU
-    (cores). ``columns`` as in :func:`read_usage`.
+    Series are sorted by (namespace, pod, container). If a container has several series, the rows of each container are
+    sorted by time, as upstream does, and there is a warning if two of them have the same time. A batch without samples
+    is left out. ``is_memory`` bool[series] marks memory (bytes); the others are CPU (cores). ``columns`` as in
+    :func:`read_usage`.
     """
     bounds = np.searchsorted(series.series, np.arange(len(series.keys) + 1))
     for memory in (False, True):

@@ -342,7 +342,10 @@ def _drain_and_delete(
 
 
 def _mark_legacy_to_be_deleted(p: Progress, node: Node) -> StepsOf[TaintAction | Emit, AutoscalerError | None]:
-    """Add the deletion taint without cordoning the node, as release 1.3 does. Returns the error, if any."""
+    """Add the deletion taint without cordoning the node, as release 1.3 does.
+
+    Returns the error, which is also emitted as an event; None on success.
+    """
     refusal = yield from mark_to_be_deleted(p, node, cordon=False)
     if refusal is None:
         return None
