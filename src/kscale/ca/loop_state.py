@@ -253,10 +253,10 @@ class UsageTracker(msgspec.Struct, rename="camel", omit_defaults=True):
                 del self.records[node]
 
     def remove(self, node: str, unneeded: Collection[str]) -> set[str]:
-        """Remove the relations of a removed node, and return the unneeded nodes that lose their unneeded time.
+        """Remove the relations of a removed node, and return the unneeded nodes whose unneeded time restarts.
 
         These are the node itself, and every node that relied on one of its destinations, where there is less room now.
-        If a record has too many relations to be complete, all unneeded nodes lose their time.
+        If a record has too many relations to be complete, these are all unneeded nodes.
         """
         names = {node}
         record = self.records.pop(node, UsageRecord())
@@ -639,7 +639,7 @@ class LoopState(
 def clear_unneeded_nodes(state: LoopState) -> LoopState:
     """Return the state without unneeded nodes, as after a loop over an unhealthy cluster.
 
-    Deletion candidate taints of an earlier process have no effect any more.
+    The times in deletion candidate taints of an earlier process are not read any more.
     """
     memory = msgspec.structs.replace(state.scale_down, unneeded_since={}, started=True)
     return msgspec.structs.replace(state, scale_down=memory)

@@ -487,7 +487,7 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
 
     @cached_property
     def node_group_defaults(self) -> NodeGroupAutoscalingOptions:
-        """Return the options of a group without its own. Zero-or-max scaling has no flag and is off."""
+        """Return the options that apply to groups without own options. Zero-or-max scaling has no flag and is off."""
         names = NodeGroupAutoscalingOptions.__struct_fields__
         return NodeGroupAutoscalingOptions(**{name: getattr(self, name) for name in names if hasattr(self, name)})
 
@@ -523,8 +523,8 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     def problems(self) -> list[Problem]:
         """Return the problems of the options, with the option's name as field.
 
-        They are those for which upstream refuses to start, in its words, an unknown profile, and numbers of more than
-        64 bits.
+        There are three kinds: problems for which upstream refuses to start (with its messages), an unknown profile,
+        and numbers of more than 64 bits.
         """
         problems = []
         if self.profile not in PROFILES:
@@ -585,7 +585,7 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
 
 @cache
 def default_options() -> AutoscalingOptions:
-    """Return the options with all defaults: one object, which is validated only once."""
+    """Return the options with all defaults: always the same object, so that it is validated only once."""
     return AutoscalingOptions()
 
 

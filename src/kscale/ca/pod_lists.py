@@ -556,8 +556,8 @@ def build_missing_pods(controllers: Iterable[KubeObject], pods: Iterable[Pod]) -
     """Build the pods that controllers have not created yet, as copies of their newest pod, in the controllers' order.
 
     Controllers without any pod get none. ``pods``: placed, unschedulable and gated pods. A pod with scheduling gates
-    counts once the scheduler has reported it as gated. A controller or an owner reference without UID counts as that of
-    its kind, namespace and name.
+    counts once the scheduler has reported it as gated. Owner references name their controller by UID; without a UID,
+    kind, namespace and name decide.
     """
     owned: dict[str, _ControllerPods] = {}
     for controller in controllers:

@@ -122,9 +122,10 @@ def build_template_from_node(
 ) -> NodeTemplate:
     """Build a template from an existing node of the group, named ``template-node-for-<group>-<suffix>``.
 
-    ``resource_slices`` are those of this node only. Mirror pods and DaemonSet pods stay on the template, unless they
-    are terminating. DaemonSets that should run on the node but have no pod there get one; without ``force_daemonsets``
-    only the system-node-critical ones do (upstream: ``SanitizedTemplateNodeInfoFromNodeInfo``).
+    ``pods``, ``csi_node`` and ``resource_slices`` are those of this node only. Mirror pods and DaemonSet pods stay on
+    the template, unless they are terminating. DaemonSets that should run on the node but have no pod there get one;
+    without ``force_daemonsets`` only the system-node-critical ones do. ``taints``: rules for the taints that the
+    template leaves out. Upstream: ``SanitizedTemplateNodeInfoFromNodeInfo``.
     """
     name = f"template-node-for-{group}-{suffix}"
     live_pods = [pod for pod in pods if pod.metadata.deletion_timestamp is None]

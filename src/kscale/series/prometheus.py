@@ -92,8 +92,8 @@ def read_prometheus(
     Raises
     ------
     InputError
-        If the data is not such a response, reports an error, has such values, or times that do not ascend within a
-        series. The message names ``source``.
+        If the data is not such a response or reports an error, for a value that ``finite`` forbids, and for times that
+        do not ascend within a series. The message names ``source``.
     """
     try:
         answer = msgspec.json.decode(data, type=_Answer)

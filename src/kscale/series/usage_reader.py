@@ -173,7 +173,7 @@ class UsageFiles:
     def _sort_paths(self) -> list[Path]:
         """Return the paths sorted by the times of their first batches.
 
-        The order is unchanged if these times overlap or a file is a Prometheus response.
+        The order is unchanged if these times of two files overlap, or if a file is a Prometheus response.
         """
         if len(self.paths) < 2 or any(".json" in path.suffixes for path in self.paths):
             return list(self.paths)  # a Prometheus response would be read twice

@@ -171,9 +171,10 @@ def translate_buffer(
     """Return the buffer with the status that follows from its spec: replicas, template, and whether it is ready.
 
     ``template`` is the template of the buffer's pods with requests filled in: the referenced one, or the managed one of
-    its workload, which has ``scale`` replicas. If it is None the buffer is not ready; ``problem`` is then the message
-    (empty: the template is missing). The buffer is not ready either, and has no replicas, if their number cannot be
-    computed. Returns the very same object if nothing changes. Raises InputError if ``now`` is not a time.
+    its workload. If it is None, the buffer is not ready, and ``problem`` is the message (empty: the template is
+    missing). ``scale`` is the number of replicas of the workload. If the number of the buffer's replicas cannot be
+    computed, the buffer is not ready, and its status has no replicas. Returns the very same object if nothing changes.
+    Raises InputError if ``now`` is not a time.
     """
     now = moment(now)
     replicas, failure = None, ""

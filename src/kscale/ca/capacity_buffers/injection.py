@@ -154,10 +154,11 @@ def inject_buffer_pods_steps(
     """Build the fake pods of every provisionable buffer, and write the Provisioning condition of buffers.
 
     A buffer counts if its strategy is among ``strategies``, if it is ready or already provisioned, and if its template
-    (``templates``: by ``namespace/name``) still has the generation that the buffer's status names. The condition of
-    such a buffer is always written as True. If the buffer cannot be provisioned, it gets no pods, and the condition
-    becomes False (written only if it changes). ``safe_to_evict``: annotate the pods, so that they do not block a
-    scale-down. The result has the pods and their buffers, and a warning for each failed status write.
+    (``templates``: by ``namespace/name``) still has the generation that the buffer's status names; other buffers are
+    left alone. For a buffer whose pods can be built, the condition is written as True in every loop. Otherwise there
+    are no pods, and the condition is written as False, unless the status says so already. ``safe_to_evict``: annotate
+    the pods, so that they do not block a scale-down. The result has the pods and their buffers, and a warning for each
+    failed status write.
     """
     p, injected = Progress(moment(now)), InjectedBufferPods()
     for buffer in buffers:

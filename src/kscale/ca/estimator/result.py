@@ -131,7 +131,8 @@ def get_stricter_limit(base: int, target: int) -> int:
 def get_sng_capacity(options: EstimateOptions) -> int:
     """Return by how many nodes the group and its similar groups (SNG) can grow.
 
-    The result is -1 if they cannot grow, and 0 (no limit) without context. Groups of unknown size do not count.
+    The result is -1 if they cannot grow, and 0 (no limit) with ``options.no_context``. Groups of unknown size do not
+    count.
     """
     if options.no_context:
         return 0
@@ -143,7 +144,10 @@ def get_sng_capacity(options: EstimateOptions) -> int:
 
 
 def get_cluster_capacity(options: EstimateOptions) -> int:
-    """Return how many nodes ``MaxNodesTotal`` still allows; 0 without limit or context, -1 if none."""
+    """Return how many nodes the cluster's maximum (``options.cluster_max_nodes``) still allows.
+
+    The result is -1 if it allows none, and 0 (no limit) if the maximum is 0 or with ``options.no_context``.
+    """
     if options.no_context or options.cluster_max_nodes == 0:
         return 0
     if options.cluster_max_nodes < 0 or options.cluster_max_nodes <= options.current_node_count:
@@ -627,8 +631,15 @@ class EstimateResult(Result):
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return the packing problem of the pods on new nodes, and the packing that was found.
 
-        The result is (demand, count, capacity, maximum of a class on a node, patterns of the nodes). Resources that the
-        template does not limit, and those of which a request overflows, are left out.
+        The result consists of:
+
+        - what a pod of each class occupies: int64[classes, resources], the first resource is the number of pods
+        - the number of pods of each class: int64[classes]
+        - the template's room: int64[resources]
+        - how many pods of each class a node takes at most (1 if they use host ports): int64[classes]
+        - how many pods of each class each new node has: int64[nodes, classes]
+
+        Resources that the template does not limit, and those of which a request overflows, are left out.
         """
         session = self._session
         on_new = self.placement_numbers >= len(self.snapshot.nodes)

@@ -292,7 +292,7 @@ def parse_priorities(text: str) -> Priorities:
     """Parse the configuration into patterns by priority.
 
     Blank text, ``null`` and ``{}`` are valid and empty; the empty string itself is not. Raises
-    :class:`PriorityConfigError` with the text between upstream's prefix and suffix.
+    :class:`PriorityConfigError`, whose message is upstream's without its prefix and suffix.
     """
     if text == "":
         raise PriorityConfigError(

@@ -59,9 +59,9 @@ __all__ = [
 
 
 def calculate_legacy_utilization(node: Node, pods: Iterable[Pod]) -> tuple[Utilization, str | None]:
-    """Return the larger utilization of cpu and memory: container requests over allocatable.
+    """Return (the larger utilization of cpu and memory, error message or None).
 
-    If the utilization is unknown the node counts as unused, and the second item is the error message (else None).
+    The utilization is the requests of containers over allocatable; with an error message it is 0.
     """
     asked = [container.resources.requests or {} for pod in pods for container in pod.spec.containers]
     used = {
@@ -117,9 +117,9 @@ def get_pods_to_drain(pods: Iterable[Pod], context: DrainContext, *, system: boo
 def _is_pod_to_move(pod: Pod, context: DrainContext, system: bool, storage: bool) -> bool:
     """Check whether a pod must move when its node is drained. Raises _BlockedError if it blocks the drain.
 
-    False for mirror and DaemonSet pods, and for pods that should have ended long ago.
-
-    ``system``: system pods without a budget block; ``storage``: pods with local storage block.
+    False for mirror and DaemonSet pods, and for pods whose deletion timestamp is long past. Ended pods and pods that
+    are annotated as safe to evict never block. ``system``: system pods without a budget block; ``storage``: pods with
+    local storage block.
     """
     deleted = pod.metadata.deletion_timestamp
     if is_mirror_pod(pod):
@@ -294,7 +294,10 @@ def _group_pods_by_node(pods: MovingPods, nodes: int) -> list[list[int]]:
 
 
 def _can_take_pods(node: Node) -> bool:
-    """Check the node as release 1.3 does: ready, network, enough disk, not cordoned. A missing condition is fine."""
+    """Check whether moved pods may be placed on the node, as release 1.3 does.
+
+    The node must be ready, have network and enough disk, and not be cordoned. A missing condition is fine.
+    """
     bad = {"OutOfDisk": "True", "DiskPressure": "True", "NetworkUnavailable": "True"}
     for condition in node.status.conditions:
         if condition.type == "Ready" and condition.status != "True":
@@ -380,7 +383,7 @@ class _LegacyScaleDown:
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     def run(self) -> ScaleDownPlan:
-        """Decide which nodes are unneeded and which of them to delete.
+        """Decide which nodes are unneeded and which of them to delete, and return the plan.
 
         No node is chosen if scale-down is disabled or in cooldown, or while an earlier deletion is in progress.
         """
@@ -634,7 +637,10 @@ class _LegacyScaleDown:
         }
 
     def _exceeds_headroom(self, node: Node, group: NodeGroup, left: Mapping[str, int | None]) -> bool:
-        """Check whether the node has more of a resource than ``left`` allows to remove; True if either is unknown."""
+        """Check whether the node has more of a resource than ``left`` allows to remove.
+
+        True if either amount is unknown.
+        """
         try:
             amounts = self._resources(node, group, left)
         except AutoscalerError:

@@ -499,8 +499,8 @@ class _LegacyOrchestrator:
     def get_remaining_limits(self, nodes: Sequence[Node]) -> dict[str, int]:
         """Return how much of each limited resource may still be added, by name.
 
-        ``nodes``: the ready nodes; those without a group count as they are. Raises AutoscalerError if the resources in
-        use cannot be counted.
+        ``nodes``: the ready nodes; those without a group count with their own capacity. Raises AutoscalerError if the
+        resources in use cannot be counted.
         """
         try:
             alone = [node for node in nodes if self.groups.find_group_of_node(node.name) is None]

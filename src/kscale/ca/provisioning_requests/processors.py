@@ -77,8 +77,8 @@ class HintingSimulator:
     def try_schedule(self, snapshot: Snapshot, pods: Sequence[Pod], *, break_on_failure: bool = False) -> PlaceResult:
         """Place the pods and return the result (:func:`kscale.place`).
 
-        ``break_on_failure``: leave each priority at its first pod that fits nowhere. The next call starts with the
-        hints and the cursor of this one.
+        ``break_on_failure``: place no more pods of a priority after the first one that fits nowhere. The next call
+        starts with the hints and the cursor of this one.
         """
         before = PlaceState(cursor=self.cursor, hints=self.hints)
         result = place(snapshot, list(pods), state=before, profile=self._profile, break_on_failure=break_on_failure)
@@ -230,10 +230,11 @@ class BookingResult(msgspec.Struct, kw_only=True):
 def book_capacity_steps(
     requests: LoopRequests, placed: Iterable[Pod], *, now: Moment, instance: str = ""
 ) -> StepsOf[WriteStatus, BookingResult]:
-    """Return the pods of each provisioned request that has fewer pods on nodes than it requested.
+    """Return the pods whose capacity is booked: all pods of each provisioned request that lacks pods on nodes.
 
-    Marks a request as expired if all its pods are on nodes, and as failed if its pods cannot be built. ``placed`` are
-    the pods on the nodes of the snapshot. ``instance``: as in :func:`is_supported_request`.
+    A request lacks pods if fewer are on nodes than it requested. Otherwise it is marked as expired; it is marked as
+    failed if its pods cannot be built. ``placed`` are the pods on the nodes of the snapshot. ``instance``: as in
+    :func:`is_supported_request`.
     """
     p, result = Progress(moment(now)), BookingResult()
     pod_counts = Counter(f"{pod.namespace}/{name}" for pod in placed if (name := get_consumed_request(pod)) is not None)

@@ -114,7 +114,7 @@ def filter_atomic_groups(
 def _find_refusal_reason(group: NodeGroup, considered: int, nodes: Iterable[Node]) -> str | None:
     """Return why an atomic group cannot be removed; None if all its nodes are candidates.
 
-    ``considered``: number of the group's candidates.
+    ``considered``: number of the group's candidates. A group whose target size is unknown cannot be removed.
     """
     if group.target_size_error is not None:
         return unremovable_reasons.UNEXPECTED_ERROR
@@ -347,9 +347,9 @@ class _BudgetCropper:
     def select_drain_groups(self, empty: _NodesByGroup, drain: _NodesByGroup) -> None:
         """Select atomic groups that have no empty nodes, until one exceeds the budget of drains.
 
-        The first atomic group selected may exceed it, unless it is exactly 0. Before, the budget of drains is lowered
-        to that of nodes. ``empty``, ``drain``: the chosen nodes of atomic groups by group id, without and with pods to
-        move.
+        The budget of drains is lowered to that of nodes first. The first atomic group selected may exceed the budget,
+        unless that is exactly 0. ``empty``, ``drain``: the chosen nodes of atomic groups by group id, without and with
+        pods to move.
         """
         self.drains = min(self.nodes, self.drains)
         for group_id, nodes in drain.items():
@@ -399,7 +399,7 @@ def _split_by_atomicity(
 
 
 def assign_groups(names: Iterable[str], groups: Groups) -> list[NodeInGroup]:
-    """Return each node with the id of its group; the id is empty if it has none or the group is unknown."""
+    """Return each node with the id of its group; the id is empty if the node has no group or its group is unknown."""
     names = [*names]
     group_of = groups.ids_of_nodes(names)
     return [NodeInGroup(node=name, group=group or "") for name, group in zip(names, group_of, strict=True)]

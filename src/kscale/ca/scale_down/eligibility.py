@@ -253,9 +253,10 @@ class _CachedVerdicts:
                 self.verdicts[self.index[name]] = None
 
     def _has_equal_requests(self, last: _CachedVerdicts, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return for which nodes the pods request the same as in ``last``: bool[nodes].
+        """Return for which nodes the pods request the same sums as in ``last``: bool[nodes].
 
-        ``rows``: the position of each node in ``last``, -1 = none.
+        False for nodes that are not in ``last``, and if a sum is not exact. ``rows``: the position of each node in
+        ``last``, -1 = none.
         """
         same: NDArray[np.bool_] = rows >= 0
         if not len(last.nodes):

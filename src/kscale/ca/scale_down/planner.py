@@ -345,7 +345,7 @@ class Planner:
     def _judge_each_alone(
         self, names: Sequence[str], destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]
     ) -> AloneVerdicts:
-        """Return the verdict on each node as if no other node was removed, by name.
+        """Return, by name, the verdict on each node as if no other node was removed.
 
         ``destinations``: uint8[nodes], 1 = may take pods.
         """
@@ -444,7 +444,7 @@ class Planner:
     def _get_remaining_quota(self, quota: Quota) -> QuotaTracker:
         """Return a tracker of how much may be removed until the minimum ``quota`` is reached; the caller may change it.
 
-        The amount is computed once for the very same nodes and groups.
+        The amount is cached as long as nodes and groups are the same objects.
         """
         snapshot, label = self.snapshot, self.inputs.gpu_label
 
@@ -518,7 +518,7 @@ def _is_deletion_candidate(node: Node) -> bool:
 def plan_scale_down(context: ScaleDownContext, *, exhaustive: bool = False) -> ScaleDownPlan:
     """Decide one loop of scale-down by the rules of current releases.
 
-    Options and errors are those of :func:`kscale.scale_down`.
+    Arguments and errors are those of :func:`kscale.scale_down`.
     """
     barred: dict[str, str] = {}
     while True:

@@ -479,8 +479,9 @@ class RemovalSimulator:
     ) -> list[RemovableNode | UnremovableCandidate]:
         """Convert the kernel's arrays to a verdict on each candidate; candidates that were not checked are left out.
 
-        ``outcomes``, ``risky``, ``pod`` (position of the pod that prevents the removal): one entry per candidate. The
-        pods of candidate ``c`` are ``pods[start[c]:start[c + 1]]``, and ``to`` has their destinations.
+        ``outcomes`` (``_engine.REMOVABLE``, ...), ``risky`` (1: see :class:`RemovableNode`) and ``pod`` (position of
+        the pod that prevents the removal) have one entry per candidate. The pods of candidate ``c`` are
+        ``pods[start[c]:start[c + 1]]``, and ``to`` has their destinations.
         """
         keys = self.pods.names
         codes = self._drain.codes[pods]
@@ -542,7 +543,7 @@ class RemovalSimulator:
         )
 
     def drop_old_hints(self) -> None:
-        """Drop the hints that were not used since the last call (``DropOldHints``)."""
+        """Forget the hints that were not used since the last call (upstream's ``DropOldHints``)."""
         state = self.state
         self._state = PlaceState(cursor=state.cursor, old_hints=state.hints)
         if self._begun is not None:

@@ -52,7 +52,7 @@ class UnremovableNodes(msgspec.Struct, kw_only=True):
     def update(self, names: Container[str], now: Moment) -> UnremovableNodes:
         """Return the record for a new pass, without reasons.
 
-        Times of the next attempt that are not over stay, for nodes that exist (``names``).
+        Times of the next attempt stay if they are still ahead and the node exists (is in ``names``).
         """
         until = {name: time for name, time in self.until.items() if name in names and time > now}
         return UnremovableNodes(until=until)

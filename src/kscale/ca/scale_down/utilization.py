@@ -350,7 +350,7 @@ class UsageColumns:
 
     @classmethod
     def of(cls, pods: MovingPods, nodes: int, now_ns: int) -> UsageColumns:
-        """Return the sums of the pods, cached unless some pod is terminating."""
+        """Return the sums of the requests of each node's pods; they are cached unless some pod is terminating."""
         if pods.memo.get(_KindRequests, lambda: _KindRequests(pods)).stopping:
             return cls(pods, nodes, now_ns)
         return pods.memo.get(cls, lambda: cls(pods, nodes, now_ns))

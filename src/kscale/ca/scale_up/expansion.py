@@ -129,7 +129,7 @@ class GroupSchedulability:
         self._cached: dict[int, Verdict] | None = None
 
     def _verdicts(self) -> dict[int, Verdict]:
-        """Return why exemplars do not fit, by number of the exemplar. Computed on first use."""
+        """Return why the exemplars that do not fit do not, by number of the exemplar. Computed on first use."""
         if self._cached is None:
             self._cached = self._compute_verdicts(np.unique(self.exemplar_of[~self.fits]).tolist())
         return self._cached
@@ -542,8 +542,8 @@ class ExpansionFinder:
     def compute_option(self, group: NodeGroup) -> ExpansionOption | None:
         """Return the expansion option of a group; None if it takes no pod or needs no node.
 
-        A group that may only have no nodes or its maximum gets its maximum. With ``all_or_nothing`` also None if a pod
-        of the scale-up does not fit, or if such a group is too small.
+        A group with zero-or-max scaling gets its maximum. With ``all_or_nothing`` also None if a pod of the scale-up
+        does not fit, or if the maximum of a group with zero-or-max scaling is too small.
         """
         schedulable = self.schedulable[group.id]
         if not schedulable.any():

@@ -128,7 +128,10 @@ class LoopReport(Result, msgspec.Struct, kw_only=True, dict=True):
 
     @property
     def pending(self) -> list[str]:
-        """List the pods in question; empty if the loop ended before. See :attr:`kscale.ScaleUpPlan.pending`."""
+        """List the pods in question; empty if the loop ended before the scale-up.
+
+        See :attr:`kscale.ScaleUpPlan.pending`.
+        """
         return [] if self.scale_up is None else self.scale_up.pending
 
     @property
@@ -183,7 +186,7 @@ class LoopReport(Result, msgspec.Struct, kw_only=True, dict=True):
 
     @property
     def scale_down_result(self) -> str:
-        """Return upstream's name of the scale-down result; ``ScaleDownNotTried`` if the loop ended before."""
+        """Return upstream's name of the scale-down result; ``ScaleDownNotTried`` if the loop ended before it."""
         if self.started is not None:
             return self.started.result
         return self.scale_down.result if self.scale_down is not None else "ScaleDownNotTried"

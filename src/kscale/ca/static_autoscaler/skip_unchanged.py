@@ -162,8 +162,8 @@ class PodChanges:
     def note(self, changes: Iterable[tuple[str, Any, Any]]) -> bool:
         """Record simultaneous changes of objects of one kind, as (key, old, new); None stands for a missing object.
 
-        Returns False if the next loop may depend on one of these changes, and :meth:`can_matter` cannot tell. Always
-        False before :meth:`begin`.
+        Returns False if the next loop may depend on one of these changes in a way that :meth:`can_matter` does not
+        check. Always False before :meth:`begin`.
         """
         if not self._is_recording:
             return False
@@ -463,7 +463,7 @@ def _build_optional_collector(inner: _Collector) -> _Collector:
 def _build_items_collector(inner: _Collector | None, items: Callable[[Any], Iterable[Any]]) -> _Collector | None:
     """Return a function that collects the moments in the items of a container; None if items have none.
 
-    ``items`` returns the items of a container.
+    ``inner`` collects the moments in one item (None: items have none). ``items`` returns the items of a container.
     """
     if inner is None:
         return None

@@ -56,7 +56,10 @@ __all__ = [
 
 
 def record_deletions(state: LoopState, changes: Iterable[RegisteredDeletion]) -> LoopState:
-    """Return the state after the provider's responses to deletions (from the tracker's ``take_registered``)."""
+    """Return the state after the provider's responses to deletions (from the tracker's ``take_registered``).
+
+    Each response is recorded as a change of its group; a successful one also as a scale-down request.
+    """
     for change in changes:
         if change.node is None:
             state = register_group_change(state, "scale_down_failure", change.group, change.time)
@@ -68,7 +71,10 @@ def record_deletions(state: LoopState, changes: Iterable[RegisteredDeletion]) ->
 
 @typed
 def sync_deletions(state: LoopState, tracker: NodeDeletionTracker) -> LoopState:
-    """Return the state with the progress of the deletions of ``tracker`` since the last call."""
+    """Return the state with the deletions of ``tracker``.
+
+    The provider's responses since the last call are recorded (:func:`record_deletions`).
+    """
     return replace(record_deletions(state, tracker.take_registered()), deletions=tracker.deletions())
 
 
@@ -283,8 +289,8 @@ class Actuator:
     ) -> StepsOf[Emit, None]:
         """Emit the events of a node whose deletion begins, and append its record to ``reported``.
 
-        ``bucket``: the nodes of its group that are deleted. If its utilization is unknown there is no record, and no
-        event about a drain.
+        ``bucket``: the deleted nodes of the node's group. If the node's utilization is unknown there is no record, and
+        no event about a drain.
         """
         name = node.metadata.name
         if not bucket.drain:

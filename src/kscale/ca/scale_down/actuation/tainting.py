@@ -251,7 +251,7 @@ class TaintNodesResult(msgspec.Struct, kw_only=True, frozen=True):
 def taint_nodes_sync(
     p: Progress, nodes: Sequence[Node], options: AutoscalingOptions, past: TaintLatencyHistory
 ) -> StepsOf[TaintNodesAction, TaintNodesResult]:
-    """Add the deletion taint to nodes, five at a time. If one fails, the taint of the others is removed.
+    """Add the deletion taint to nodes, five at a time. If a node cannot be tainted, the others lose the taint again.
 
     With ``cordon_node_before_terminating`` the nodes are cordoned, too, and uncordoned after a failure. The result has
     the delay before deletion in nanoseconds, and the error if there is one.
@@ -287,7 +287,10 @@ def _taint_with_latency(
 def _taint_all_nodes(
     p: Progress, nodes: Sequence[Node], options: AutoscalingOptions, tracker: UpdateLatencyTracker | None
 ) -> StepsOf[TaintNodesAction, _TaintFailure]:
-    """Taint the nodes; if one fails, untaint the others and stop ``tracker``. Returns (error or None, warnings)."""
+    """Taint the nodes; if a node cannot be tainted, untaint the others and stop ``tracker``.
+
+    Returns (error or None, warnings).
+    """
     errors: list[ApiError | None] = yield from p.together(
         [partial(_taint_node, node, options) for node in nodes], at_most=MAX_CONCURRENT_NODES_TAINTING
     )
@@ -399,11 +402,12 @@ def update_soft_taints(
 def clean_up_taints(
     nodes: Iterable[Node], groups: Groups, options: AutoscalingOptions, now: Moment
 ) -> StepsOf[TaintAction | Emit, list[str]]:
-    """Remove deletion taints from the nodes of groups; return the names of nodes that lost a taint.
+    """Remove taints that an earlier process left on nodes; return the names of nodes that lost a taint.
 
-    If soft taints are off (a count of 0), all nodes lose their soft taints, except taints younger than
-    ``--node-deletion-candidate-ttl`` if that is above 0. A taint without readable time counts as old. With
-    ``cordon_node_before_terminating`` nodes that lose a deletion taint are uncordoned.
+    Deletion taints are removed from the nodes that belong to a group; with ``cordon_node_before_terminating`` these
+    nodes are uncordoned, too. Soft taints are removed if ``max_bulk_soft_taint_count`` is 0, also from nodes without
+    a group. If ``node_deletion_candidate_ttl`` is above 0, soft taints younger than that stay; one without readable
+    time counts as old.
     """
     p = Progress(now)
     cleaned: list[str] = []
