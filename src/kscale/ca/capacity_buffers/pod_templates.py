@@ -101,9 +101,10 @@ def _drop_token_volumes(holder: dict[str, Any], member: str) -> dict[str, Any]:
 def ensure_managed_template(
     p: Progress, buffer: CapacityBuffer, template: dict[str, Any]
 ) -> StepsOf[ManagedTemplateAction, tuple[PodTemplate | None, str]]:
-    """Create or update the buffer's managed PodTemplate; nothing is written if its template is equivalent.
+    """Create or update the buffer's managed PodTemplate: the one that the controller itself maintains for the buffer.
 
-    Returns (PodTemplate, ""), or (None, error message).
+    Nothing is written if its present template is equivalent to ``template``. Returns (PodTemplate, ""), or (None, error
+    message).
     """
     metadata = ObjectMeta(
         name=f"{_NAME_PREFIX}{buffer.name[: _MAX_NAME_LENGTH - len(_NAME_PREFIX) - len(_NAME_SUFFIX)]}{_NAME_SUFFIX}",

@@ -286,7 +286,7 @@ class Expansion(msgspec.Struct, kw_only=True):
 
     @property
     def has_tie(self) -> bool:
-        """Whether more than one option survived all filters."""
+        """Return whether more than one option survived all filters."""
         return len(self.survivors) > 1
 
     @property

@@ -117,9 +117,9 @@ def get_pods_to_drain(pods: Iterable[Pod], context: DrainContext, *, system: boo
 def _is_pod_to_move(pod: Pod, context: DrainContext, system: bool, storage: bool) -> bool:
     """Check whether a pod must move when its node is drained. Raises _BlockedError if it blocks the drain.
 
-    False for mirror and DaemonSet pods, and for pods whose deletion timestamp is long past. Ended pods and pods that
-    are annotated as safe to evict never block. ``system``: system pods without a budget block; ``storage``: pods with
-    local storage block.
+    False for mirror and DaemonSet pods, and for pods whose deletion timestamp is long past. Other pods that have ended
+    or are annotated as safe to evict must move without further checks. ``system``: system pods without a budget block;
+    ``storage``: pods with local storage block.
     """
     deleted = pod.metadata.deletion_timestamp
     if is_mirror_pod(pod):

@@ -77,8 +77,10 @@ def get_shortest_interval(memory: ScaleDownState, options: AutoscalingOptions, n
 def compute_unneeded_nodes_limit(before: int, interval: int, options: AutoscalingOptions) -> int:
     """Compute the limit on unneeded nodes (``unneededNodesLimit``).
 
-    ``before`` nodes were unneeded until now; loops are ``interval`` nanoseconds apart. Two loops at one moment would
-    divide by zero in upstream; here an interval of 0 counts as one nanosecond.
+    ``before`` nodes were unneeded until now; the limit exceeds this number by at most twice the option
+    ``max_scale_down_parallelism``. It is also at most this option times one more than the number of loops (at least 1)
+    during the unneeded time. Loops are ``interval`` nanoseconds apart. Two loops at one moment would divide by zero in
+    upstream; here an interval of 0 counts as one nanosecond.
     """
     parallelism = options.max_scale_down_parallelism
     interval = max(interval, 1)
