@@ -515,6 +515,8 @@ def add_drained_pods(
 
 
 class _ControllerPods(msgspec.Struct):
+    """How many pods a controller wants and has, and its newest pod."""
+
     desired: int
     count: int = 0
     sample: Pod | None = None

@@ -49,16 +49,22 @@ _FARTHEST: Final = 1 << 32
 
 
 class _Result(msgspec.Struct):
+    """One series of a response: its labels, and its points as JSON."""
+
     metric: dict[str, str]
     values: msgspec.Raw
 
 
 class _Data(msgspec.Struct, rename="camel"):
+    """Data of a response; ``result`` is JSON."""
+
     result_type: str
     result: msgspec.Raw
 
 
 class _Answer(msgspec.Struct):
+    """Response of the query API; ``warnings`` is JSON."""
+
     status: str = "success"
     data: _Data | None = None
     error: str = ""

@@ -93,6 +93,8 @@ class PodsToDrain(msgspec.Struct, kw_only=True):
 
 
 class _BlockedError(Exception):
+    """A pod blocks the drain of its node."""
+
     def __init__(self, pod: Pod, reason: str, text: str) -> None:
         self.pod, self.reason, self.text = pod, reason, text
 
@@ -357,6 +359,8 @@ def start_cooldowns(state: LoopState, now: Moment) -> LoopState:
 
 
 class _LegacyScaleDown:
+    """One scale-down pass of release 1.3 (:func:`plan_legacy_scale_down`)."""
+
     def __init__(self, context: ScaleDownContext) -> None:
         self.context, self.options, self.now = context, context.options, context.now
         self.nodes, self.groups, self.listers, self.pdbs = context.nodes, context.groups, context.listers, context.pdbs

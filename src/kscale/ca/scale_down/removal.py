@@ -125,7 +125,7 @@ class RemovableNode:
 
     @property
     def placement(self) -> dict[str, str]:
-        """Map each pod to reschedule to its node at that moment (a later removal may have moved it again)."""
+        """Map each pod to reschedule to its node right after this removal (a later one may move it again)."""
         moves, which = self._moves, self._find_move_indices(CODE_MOVES_UNLESS_PDB, CODE_MOVES)
         to = moves.to[which].tolist()
         return {moves.keys[i]: moves.nodes[n] for i, n in zip(moves.pods[which].tolist(), to, strict=True)}
