@@ -206,7 +206,7 @@ _VALID: Final = "scale_up_options_are_valid"
 
 
 def check_scale_up_options(options: AutoscalingOptions) -> None:
-    """Validate the options as :func:`scale_up_steps` does, once for each options object.
+    """Validate the options as :func:`scale_up_steps` does; an object that was valid once is not validated again.
 
     Raises InputError for invalid options, AutoscalerError for an invalid chain of expanders.
     """

@@ -77,7 +77,7 @@ class AutoscalerError(KscaleError):
         return f"AutoscalerError({self.type!r}, {self.message!r})"
 
     def with_prefix(self, prefix: str) -> AutoscalerError:
-        """Return the same error with a text (``prefix``) before its message."""
+        """Return a copy of the error whose message begins with ``prefix``."""
         return AutoscalerError(self.type, prefix + self.message)
 
     @property

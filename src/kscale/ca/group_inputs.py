@@ -41,8 +41,9 @@ class _ResolvedGroups(msgspec.Struct, eq=False):
 def resolve_groups(snapshot: Snapshot, groups: GroupsLike) -> Groups:
     """Resolve a description of groups over the nodes of a snapshot (:meth:`Groups.of`).
 
-    Returns the cached result while the description and all that it reads of the nodes are unchanged; only results of
-    NodeGroups are cached. Raises InputError as :meth:`Groups.of` does.
+    Returns ``groups`` itself if it is a :class:`Groups`. A result is cached if the description consists of NodeGroups
+    only. It is reused while the description, and all that it reads of the nodes, are unchanged. Raises InputError as
+    :meth:`Groups.of` does.
     """
     if isinstance(groups, Groups):
         return groups
@@ -68,10 +69,11 @@ def resolve_groups(snapshot: Snapshot, groups: GroupsLike) -> Groups:
 
 
 def _select_resolved_groups(snapshot: Snapshot, groups: Sequence[object]) -> Groups | None:
-    """Return the groups of a snapshot after a loss of nodes, without the lost nodes of those resolved before the loss.
+    """Derive the groups of a snapshot that lost nodes from the groups that were resolved before the loss.
 
-    None if they have to be resolved anew: the groups may only differ in target sizes and in the lost nodes that they
-    list, and none may name the node to copy.
+    The lost nodes are removed from the resolved groups. Returns None if the groups have to be resolved anew: if no
+    resolved groups are cached, if a group names a node to copy as its template, or if its description differs from the
+    earlier one in more than the target size and the lost nodes.
     """
     losses = BeforeLosses.find(snapshot)
     before = None if losses is None else losses.snapshot.memo.find(_ResolvedGroups)
@@ -123,9 +125,10 @@ _get_containers: Final = attrgetter(*_CONTAINERS)
 
 
 def get_described_targets(groups: GroupsLike) -> tuple[GroupsLike, dict[str, int | None]]:
-    """Return groups that can be read again, and the target size that each group's description has, by id.
+    """Return the groups as a list or :class:`Groups`, and the target size in each group's description, by id.
 
     The size is None if the description has none. For :class:`Groups`, which come from a cloud, the mapping is empty.
+    An iterator is consumed; use the returned groups instead.
     """
     if isinstance(groups, Groups):
         return groups, {}
@@ -147,7 +150,7 @@ def _read_described_targets(groups: Iterable[object]) -> dict[str, int | None]:
 def restore_targets(
     groups: GroupsLike, cluster: Cluster | Snapshot, state: LoopState | None, now: Moment
 ) -> GroupsLike:
-    """Return the groups; those whose scale-up is under way have the target sizes that ``state`` remembers, if larger.
+    """Return the groups with larger target sizes where ``state`` remembers them for a scale-up that is under way.
 
     A scale-up is under way until its nodes have registered or their provision time is over. A remembered size is
     dropped if the description now has another target size than the earlier loop read. :class:`Groups`, which come from

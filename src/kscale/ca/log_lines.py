@@ -85,7 +85,7 @@ def _log_scale_up(plan: ScaleUpPlan, options: AutoscalingOptions) -> Iterator[Lo
 
 
 def _get_legacy_plan(plan: ScaleUpPlan, options: AutoscalingOptions) -> LegacyScaleUpPlan | None:
-    """Return ``plan`` if it is a plan of release 1.3, otherwise None. Imports its modules only if necessary."""
+    """Return ``plan`` if it is a plan of release 1.3, otherwise None."""
     if not options.legacy:
         return None
     from kscale.ca.legacy.scale_up_loop import LegacyScaleUpPlan

@@ -256,9 +256,9 @@ class LoopContext:
         self.warnings: list[str] = []
 
     def adopt(self, groups: GroupsLike) -> None:
-        """Replace the current groups by these.
+        """Replace the current groups and candidates by ``groups``.
 
-        Those that neither exist nor are being created become the ``candidates``. Raises InputError for invalid groups.
+        Groups that neither exist nor are being created become the ``candidates``. Raises InputError for invalid groups.
         """
         every = resolve_groups(self.observed, groups)
         there = [group for group in every if group.exists or group.upcoming]
@@ -266,7 +266,7 @@ class LoopContext:
         self.candidates: list[NodeGroup] = [group for group in every if not group.exists and not group.upcoming]
 
     def update_state(self, **changes: Any) -> None:
-        """Replace the given fields of the state."""
+        """Replace the fields of the state that ``changes`` names."""
         self.state = replace(self.state, **changes)
 
     @property
@@ -368,10 +368,11 @@ class LoopContext:
         return examples
 
     def add_upcoming_nodes(self, templates: Mapping[str, NodeTemplate]) -> dict[str, int]:
-        """Update the snapshot: remove nodes that have not started, add upcoming ones, and use copies of unready nodes.
+        """Prepare the snapshot for placing pods on usable and upcoming nodes.
 
-        ``templates`` are by group id. Returns how many nodes of each group are upcoming; groups without any, or without
-        template, are left out.
+        Removes registered nodes that are still starting, adds upcoming nodes built from ``templates`` (by group id),
+        and replaces nodes that are not usable yet by unready copies. Returns how many nodes of each group are upcoming.
+        Groups without upcoming nodes and groups without template are left out.
         """
         coming = get_upcoming_nodes(self.state.cluster, self.groups, self.now, templates=templates)
         fresh = [
@@ -389,7 +390,10 @@ class LoopContext:
         return {name: item.count for name, item in coming.items() if item.count and name in templates}
 
     def clear_unneeded_nodes(self) -> None:
-        """Clear the unneeded nodes. This starts no cooldowns in release 1.3."""
+        """Remove the unneeded nodes from the state.
+
+        With the profile of release 1.3 a new process stays new, so its cooldowns start with a later scale-down plan.
+        """
         if self.options.legacy:
             self.update_state(scale_down=replace(self.state.scale_down, unneeded_since={}))
         else:

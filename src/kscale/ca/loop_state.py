@@ -253,10 +253,10 @@ class UsageTracker(msgspec.Struct, rename="camel", omit_defaults=True):
                 del self.records[node]
 
     def remove(self, node: str, unneeded: Collection[str]) -> set[str]:
-        """Remove the relations of a removed node, and return the unneeded nodes that lose their unneeded time.
+        """Remove the relations of a removed node, and return the unneeded nodes whose unneeded time restarts.
 
         These are the node itself, and every node that relied on one of its destinations, where there is less room now.
-        If a record has too many relations to be complete, all unneeded nodes lose their time.
+        If a record has too many relations to be complete, these are all unneeded nodes.
         """
         names = {node}
         record = self.records.pop(node, UsageRecord())
@@ -361,7 +361,7 @@ def shift_moments(state: _T, by: int) -> _T:
     """Return a copy with every moment later by ``by`` nanoseconds, also in nested structs, dicts and lists.
 
     Moments are fields whose annotation names :data:`Moment`. :data:`ZERO_TIME`, which means no moment, stays. Returns
-    the same object without moments.
+    ``state`` itself if it has no moments.
     """
     changes = {}
     for name in state.__struct_fields__:
@@ -392,10 +392,7 @@ def _shift_value(value: Any, by: int) -> Any:
 
 
 def _shift_nested(value: Any, by: int) -> Any:
-    """Return a value with the moments of the structs in it later by ``by`` nanoseconds.
-
-    The same object without moments.
-    """
+    """Return a value with the moments of the structs in it later by ``by`` nanoseconds; itself without moments."""
     if isinstance(value, msgspec.Struct):
         return shift_moments(value, by)
     if isinstance(value, dict):
@@ -431,7 +428,7 @@ class GroupChanges(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 def update_group_changes(changes: GroupChanges, kind: str, group: str, time: Moment) -> GroupChanges:
-    """Return the changes with the time of a group's change.
+    """Return a copy of ``changes`` in which the last change of this ``kind`` of the group was at ``time``.
 
     ``kind`` is the name of a field of :class:`GroupChanges`. Raises InputError for any other ``kind``.
     """
@@ -642,7 +639,7 @@ class LoopState(
 def clear_unneeded_nodes(state: LoopState) -> LoopState:
     """Return the state without unneeded nodes, as after a loop over an unhealthy cluster.
 
-    Deletion candidate taints of an earlier process have no effect any more.
+    The times in deletion candidate taints of an earlier process are not read any more.
     """
     memory = msgspec.structs.replace(state.scale_down, unneeded_since={}, started=True)
     return msgspec.structs.replace(state, scale_down=memory)
@@ -659,8 +656,9 @@ def reset_for_new_process(state: LoopState) -> LoopState:
 
 @typed
 def register_group_change(state: LoopState, kind: str, group: str, time: datetime | Moment) -> LoopState:
-    """Return the state with the time of a group's change, for local delays.
+    """Return the state in which the last change of this ``kind`` of a group was at ``time``.
 
+    Scale-down waits after these changes with ``--scale-down-delay-type-local``.
     ``kind`` is ``scale_up``, ``scale_down`` or ``scale_down_failure``. Raises InputError for any other ``kind``, and if
     ``time`` is not a time.
     """

@@ -217,9 +217,10 @@ class Comparator(msgspec.Struct, kw_only=True, frozen=True):
 
     @staticmethod
     def from_options(options: AutoscalingOptions, kind: str = "generic") -> Comparator:
-        """Return the comparator of an autoscaler with these options, built for the provider ``kind``.
+        """Return the comparator of an autoscaler with these options that was built for the provider ``kind``.
 
-        The kind ``generic`` reads only ``balancing_label``. Raises InputError for an unknown kind without this option.
+        If ``balancing_label`` is set, only these labels are compared and ``kind`` is ignored. Otherwise the kind
+        ``generic`` ignores all options. Raises InputError for an unknown kind, unless it is ignored.
         """
         if options.balancing_label:
             return Comparator(kind="label", labels=tuple(options.balancing_label))
@@ -470,7 +471,7 @@ class SimilarGroups:
     Raises nothing: a group without template has no similar ones here.
     """
 
-    __slots__ = ("_alike", "_comparator", "_profiles")
+    __slots__ = ("_bucket_of", "_comparator", "_profiles")
 
     def __init__(
         self,
@@ -481,9 +482,9 @@ class SimilarGroups:
         self._comparator = comparator or Comparator()
         self._profiles = {name: _to_profile(templates[name]) for name in groups if name in templates}
         buckets: dict[object, list[str]] = {}
-        self._alike: dict[str, list[str]] = {}
+        self._bucket_of: dict[str, list[str]] = {}
         for name, profile in self._profiles.items():
-            self._alike[name] = bucket = buckets.setdefault(self._get_exact_key(profile), [])
+            self._bucket_of[name] = bucket = buckets.setdefault(self._get_exact_key(profile), [])
             bucket.append(name)
 
     def _get_exact_key(self, profile: TemplateProfile) -> object:
@@ -509,7 +510,7 @@ class SimilarGroups:
             return []
         return [
             other
-            for other in self._alike[group]
+            for other in self._bucket_of[group]
             if other != group and _compare_profiles(main, self._profiles[other], self._comparator).similar
         ]
 
@@ -543,7 +544,7 @@ def find_not_ready_reason(
     *,
     has_template: bool = True,
 ) -> str | None:
-    """Return why an existing group is not safe to scale up (unhealthy or in back-off); None if it is.
+    """Return why an existing group is not safe to scale up (unhealthy or in back-off); None if it is safe.
 
     ``has_template``: False if the group had no template when ``state`` was updated, so that no back-off applies.
     """
@@ -632,16 +633,16 @@ def compute_similar_node_groups(
     group: NodeGroup,
     groups: Groups,
     schedulable: Mapping[str, NDArray[np.bool_]],
-    alike: Callable[[], SimilarGroups],
+    get_similar: Callable[[], SimilarGroups],
     is_safe: Callable[[NodeGroup], bool],
     options: AutoscalingOptions,
 ) -> list[str]:
     """Return the ids of groups that are similar to ``group``, safe to scale up, and take at least the same pods.
 
-    Empty without ``--balance-similar-node-groups``, if ``group`` takes no pods, or if the group may only have no nodes
+    Empty without ``--balance-similar-node-groups``, if ``group`` takes no pods, or if ``group`` may only have no nodes
     or its maximum. The order is the provider's. ``schedulable``: which equivalence groups of pods each node group
-    takes, bool[P] by id; a group without entry was filtered out. ``alike`` computes the similar groups and is called
-    only if needed. ``is_safe`` returns whether a group may scale up.
+    takes, bool[P] by id; a node group without entry takes none. ``get_similar`` is called only if similarities are
+    needed, as they are expensive to compute. ``is_safe`` returns whether a group may scale up.
     """
     mine = schedulable.get(group.id)
     if mine is None or not mine.any():
@@ -655,7 +656,7 @@ def compute_similar_node_groups(
 
     return [
         name
-        for name in alike().find_similar(group.id)
+        for name in get_similar().find_similar(group.id)
         if name in groups and takes_the_same(name) and is_safe(groups[name])
     ]
 
@@ -690,9 +691,9 @@ def balance_scale_ups(
 ) -> list[ScaleUpInfo]:
     """Split the new nodes among the best group and its similar groups, and consume the quotas in ``tracker``.
 
-    Returns a resize for each group that grows. Similar groups without template or without quota for one node take no
-    part. Nodes that quotas deny to one group are not moved to another. Raises :class:`AutoscalerError` if a target size
-    cannot be read.
+    Returns a resize for each group that grows. Similar groups without template, or without quota for one node, get no
+    nodes. Nodes that quotas deny to one group are not moved to another. Raises :class:`AutoscalerError` if a target
+    size cannot be read.
     """
     targets = find_sharing_groups(best, similar, templates=templates, tracker=tracker)
     by_id = {group.id: group for group in targets}
@@ -704,7 +705,7 @@ def balance_scale_ups(
 def _cap_by_quotas(info: ScaleUpInfo, group: NodeGroup, node: Node | None, tracker: QuotaTracker) -> ScaleUpInfo:
     """Return the resize with as many new nodes as the quotas allow, and consume them in ``tracker``.
 
-    ``node``: template node of the group. Unchanged without it or if a quota cannot be checked.
+    ``node``: template node of the group. Without it, or if a quota cannot be checked, ``info`` is returned unchanged.
     """
     delta = info.new - info.current
     if delta <= 0 or node is None:

@@ -236,9 +236,10 @@ def is_good_template_candidate(node: Node, now_ns: int) -> bool:
 def _find_template_candidates(
     nodes: RegisteredNodes, groups: Groups, now_ns: int, warnings: list[str]
 ) -> tuple[dict[str, Node], list[tuple[Node, str]]]:
-    """Return the first good node of each group by group id, and the other nodes before it as (node, group id).
+    """Return the first good template candidate of each group by group id, and the rejected nodes as (node, group id).
 
-    Adds a warning for each node whose group is unknown. Good: :func:`is_good_template_candidate`.
+    See :func:`is_good_template_candidate`. The search ends once each group has a good candidate. Adds a warning for
+    each node whose group cannot be determined.
     """
     good: dict[str, Node] = {}
     bad: list[tuple[Node, str]] = []
@@ -273,9 +274,14 @@ def build_node_templates(
     example_cache: TemplateCache | None = None,
     completed: TemplateCache | None = None,
 ) -> TemplatesResult:
-    """Build the template of every group: from its first good node, else cached, else the provider's, else any node.
+    """Build the template of every group from the first of these sources that exists.
 
-    A group for which there is none of these has no template.
+    1. its first node that is a good template candidate (:func:`is_good_template_candidate`)
+    2. the template in ``cache``, unless it is older than ``cache_ttl``
+    3. the provider's template
+    4. its first node that is not a good candidate
+
+    A group without any of these has no template.
 
     ``examples_of`` returns nodes with their pods in the snapshot (None: the node is missing, which is an error).
     ``cache_ttl`` is in nanoseconds (default: the option's). ``suffix`` ends the names of template nodes and their pods;

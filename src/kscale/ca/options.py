@@ -468,12 +468,12 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
         check_fields(self)
 
     @classmethod
-    def for_profile(cls, profile: str, **given: Any) -> AutoscalingOptions:
-        """Return the options of a profile: ``given``, and the defaults of its release for the rest.
+    def for_profile(cls, profile: str, **options: Any) -> AutoscalingOptions:
+        """Build options with the defaults of the profile's release for those that are not in ``options``.
 
         :meth:`problems` reports an unknown profile.
         """
-        return cls(**{**(LEGACY_DEFAULTS if profile == LEGACY_PROFILE else {}), **given, "profile": profile})
+        return cls(**{**(LEGACY_DEFAULTS if profile == LEGACY_PROFILE else {}), **options, "profile": profile})
 
     @property
     def legacy(self) -> bool:
@@ -482,12 +482,12 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
 
     @property
     def counts_requested_capacity(self) -> bool:
-        """Return whether capacity buffers or ProvisioningRequests are enabled, which request capacity without pods."""
+        """Return whether capacity can be requested without pods: by capacity buffers or ProvisioningRequests."""
         return self.capacity_buffer_pod_injection_enabled or self.enable_provisioning_requests
 
     @cached_property
     def node_group_defaults(self) -> NodeGroupAutoscalingOptions:
-        """Return the options of a group without its own. Zero-or-max scaling has no flag and is off."""
+        """Return the options that apply to groups without own options. Zero-or-max scaling has no flag and is off."""
         names = NodeGroupAutoscalingOptions.__struct_fields__
         return NodeGroupAutoscalingOptions(**{name: getattr(self, name) for name in names if hasattr(self, name)})
 
@@ -512,8 +512,7 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     def find_foreign_options(profile: str, names: Iterable[str]) -> list[Problem]:
         """Return a problem for each option in ``names`` that the release of the profile has no flag for.
 
-        Options that are not in ``names`` are no problem: without a flag in the release they have no effect on its
-        decisions.
+        ``names`` are the options that a user has set; all other options have no effect if the release lacks them.
         """
         if profile == LEGACY_PROFILE:
             text, wrong = "release 1.3 has no such flag", {*names} - LEGACY_FLAGS - {"profile"}
@@ -524,8 +523,8 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     def problems(self) -> list[Problem]:
         """Return the problems of the options, with the option's name as field.
 
-        They are those for which upstream refuses to start, in its words, an unknown profile, and numbers of more than
-        64 bits.
+        There are three kinds: problems for which upstream refuses to start (with its messages), an unknown profile,
+        and numbers of more than 64 bits.
         """
         problems = []
         if self.profile not in PROFILES:
@@ -586,7 +585,7 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
 
 @cache
 def default_options() -> AutoscalingOptions:
-    """Return the options with all defaults: one object, which is validated only once."""
+    """Return the options with all defaults: always the same object, so that it is validated only once."""
     return AutoscalingOptions()
 
 

@@ -80,11 +80,11 @@ __all__ = [
     "get_desired_pod_count",
     "get_max_looks",
     "has_provisioning_request_consumer",
+    "has_tpu_requests",
     "is_expendable",
     "is_recreatable",
     "is_reserved_for_scale_down",
     "is_scheduling_gated",
-    "request_tpus",
     "should_scale_up",
     "split_pods",
     "update_degradation_counter",
@@ -101,10 +101,10 @@ def clear_tpu_requests(pods: Sequence[Pod]) -> list[Pod]:
     return [_clear_pod(pod) if any(map(_requests_tpu, pod.spec.containers)) else pod for pod in pods]
 
 
-def request_tpus(pods: PendingPodList) -> bool:
+def has_tpu_requests(pods: PendingPodList) -> bool:
     """Check whether a container of any of the pods requests TPUs (:func:`clear_tpu_requests`)."""
     return bool(
-        pods.answer_once("pods that request TPUs", lambda pod: any(map(_requests_tpu, pod.spec.containers))).any()
+        pods.evaluate_kinds("pods that request TPUs", lambda pod: any(map(_requests_tpu, pod.spec.containers))).any()
     )
 
 
@@ -187,17 +187,17 @@ class PendingPodList(msgspec.Struct, eq=False):
         return PendingPodList(take_records(self.records, positions), self.kind[positions], self.examples, self.cached)
 
     @property
-    def in_play(self) -> list[Pod]:
-        """Return one example pod of each kind in this list, in ascending order of the kinds' numbers."""
+    def present_examples(self) -> list[Pod]:
+        """Return the example pods of the kinds that occur in this list, by ascending index in ``examples``."""
         return [self.examples[number] for number in self._present.tolist()]
 
     @property
     def _present(self) -> NDArray[np.int64]:
-        """Return the kinds that occur, ascending."""
+        """Return the indices in ``examples`` of the kinds that occur in this list, ascending: int64[kinds]."""
         return np.flatnonzero(np.bincount(self.kind, minlength=len(self.examples)))
 
     def among(self, chosen: Iterable[Pod]) -> NDArray[np.bool_]:
-        """Return which pods have an example among ``chosen`` (by identity): bool[n]."""
+        """Return for each pod whether its example is one of the objects in ``chosen``: bool[n]."""
         wanted = {id(pod) for pod in chosen}
         selected = np.zeros(len(self.examples), dtype=np.bool_)
         for number in self._present.tolist():
@@ -209,29 +209,30 @@ class PendingPodList(msgspec.Struct, eq=False):
         return PendingPodList.of([*self.records, *map(PodRecord, pods)]) if pods else self
 
     def filter_by(self, rule: Callable[[list[Pod]], Iterable[Pod]]) -> PendingPodList:
-        """Return the pods whose examples ``rule`` keeps.
+        """Return the pods whose examples ``rule`` selects.
 
-        ``rule`` is called once, with one pod of each kind; it returns the pods to keep, which must be among these.
+        ``rule`` is called once, with the example of each kind, and must return some of these objects.
         """
-        pods = self.in_play
+        pods = self.present_examples
         selected = [*rule(pods)]
         return self if len(selected) == len(pods) else self.take(np.flatnonzero(self.among(selected)))
 
-    def answer_once(self, what: str, answer: Callable[[Pod], int]) -> NDArray[np.int32]:
-        """Return ``answer``, a number from 0 on that depends on the pod's kind alone, for each pod: int32[n].
+    def evaluate_kinds(self, key: str, function: Callable[[Pod], int]) -> NDArray[np.int32]:
+        """Evaluate ``function`` on the example of each kind, and return the value of each pod's kind: int32[n].
 
-        It is called once per kind: for pods of a snapshot the results are cached with the kinds, by ``what``.
+        ``function`` returns a number of at least 0 that is equal for all pods of a kind. For pods of a snapshot, the
+        values are cached with the kinds under ``key``, so that each kind is evaluated once.
         """
         if self.cached is None:
-            return np.array([answer(pod) for pod in self.examples], dtype=np.int32)[self.kind]
+            return np.array([function(pod) for pod in self.examples], dtype=np.int32)[self.kind]
         numbers, cached = self.cached
-        answers, size = cached.get(what), int(numbers.max(initial=0)) + 1
-        if answers is None or len(answers) < size:
-            before = np.zeros(0, dtype=np.int32) if answers is None else answers
-            cached[what] = answers = np.append(before, np.full(2 * size - len(before), -1, dtype=np.int32))
-        of_example = answers[numbers]
+        values, size = cached.get(key), int(numbers.max(initial=0)) + 1
+        if values is None or len(values) < size:
+            before = np.zeros(0, dtype=np.int32) if values is None else values
+            cached[key] = values = np.append(before, np.full(2 * size - len(before), -1, dtype=np.int32))
+        of_example = values[numbers]
         for i in np.flatnonzero(of_example < 0).tolist():
-            of_example[i] = answers[numbers[i]] = int(answer(self.examples[i]))
+            of_example[i] = values[numbers[i]] = int(function(self.examples[i]))
         return of_example[self.kind]
 
     def without(self, unwanted: NDArray[np.bool_]) -> PendingPodList:
@@ -245,16 +246,15 @@ class PendingPodList(msgspec.Struct, eq=False):
 
 
 def _number_kinds(unknown: PodRows, known: dict[Hashable, tuple[int, Pod]]) -> NDArray[np.int64]:
-    """Return the kind numbers of the pods ``unknown``: int64[n].
+    """Return the kind number of each of the pods ``unknown``: int64[n]. New kinds are added to ``known``.
 
-    ``known`` maps what the pods of a kind have in common to (number of the kind, from 1 on; an example pod). Missing
-    kinds are added to it.
+    ``known`` maps the key of a kind (:meth:`PodRows.kind_keys`) to its number, counted from 1, and an example pod.
     """
     firsts, which = unknown.kinds
     numbers = []
-    for at, key in zip(firsts.tolist(), unknown.kind_keys(firsts), strict=True):
+    for row, key in zip(firsts.tolist(), unknown.kind_keys(firsts), strict=True):
         if key not in known:
-            known[key] = len(known) + 1, unknown[at].pod
+            known[key] = len(known) + 1, unknown[row].pod
         numbers.append(known[key][0])
     return np.array(numbers, dtype=np.int64)[which]
 
@@ -288,10 +288,10 @@ class PodLists(msgspec.Struct, kw_only=True):
 
 
 def split_pods(pods: Iterable[Pod], *, bypassed: Collection[str] = (), allowed: Collection[str] = ()) -> PodLists:
-    """Sort unfinished pods into lists by what the scheduler has decided; the first rule that matches counts.
+    """Sort unfinished pods into the lists of :class:`PodLists`, each pod into one. Finished pods are in no list.
 
     ``bypassed``: schedulers that are not waited for. ``allowed``: if not empty, pods of all other schedulers are
-    excluded. Naming the default scheduler covers pods that name none. Finished pods are in no list.
+    excluded. Naming the default scheduler covers pods that name none.
     """
     bypassed, allowed = _include_empty_name(bypassed), _include_empty_name(allowed)
     lists: list[list[Pod]] = [[] for _ in _LISTS]
@@ -310,7 +310,7 @@ def find_unscheduled_pods(
     """
     bypassed, allowed = _include_empty_name(bypassed), _include_empty_name(allowed)
     what = f"lists of pods: {sorted(bypassed)}, {sorted(allowed)}"
-    number = pods.answer_once(what, lambda pod: _choose_list(pod, bypassed, allowed))
+    number = pods.evaluate_kinds(what, lambda pod: _choose_list(pod, bypassed, allowed))
     return np.flatnonzero(number == _UNSCHEDULABLE), np.flatnonzero(number == _UNPROCESSED)
 
 
@@ -377,7 +377,7 @@ def find_expendable_pods(pods: PendingPodList, cutoff: int) -> NDArray[np.bool_]
     low = priorities_of(pods.records) < cutoff  # a pod without priority has 0 here
     if cutoff <= 0 or not low.any():
         return low
-    return low & (pods.answer_once(_HAS_PRIORITY_KEY, lambda pod: pod.spec.priority is not None) > 0)
+    return low & (pods.evaluate_kinds(_HAS_PRIORITY_KEY, lambda pod: pod.spec.priority is not None) > 0)
 
 
 def find_expendable_placed_pods(snapshot: Snapshot, cutoff: int) -> NDArray[np.int64]:
@@ -390,7 +390,7 @@ def find_expendable_placed_pods(snapshot: Snapshot, cutoff: int) -> NDArray[np.i
 
 
 def drop_expendable_pods(snapshot: Snapshot, cutoff: int) -> Snapshot:
-    """Return the snapshot without its placed pods of a priority below ``cutoff``, as upstream's snapshot."""
+    """Return the snapshot without its placed pods of a priority below ``cutoff``, which upstream's snapshot lacks."""
     return snapshot.without_placed(find_expendable_placed_pods(snapshot, cutoff))
 
 
@@ -417,7 +417,7 @@ def filter_out_daemon_set_pods(pods: Iterable[Pod]) -> list[Pod]:
 
 def find_daemon_set_pods(pods: PendingPodList) -> NDArray[np.bool_]:
     """Return which of the pods belong to a DaemonSet: bool[n]."""
-    return pods.answer_once("pods of DaemonSets", is_daemonset_pod) > 0
+    return pods.evaluate_kinds("pods of DaemonSets", is_daemonset_pod) > 0
 
 
 class PodAgeResult(msgspec.Struct, kw_only=True):
@@ -429,10 +429,11 @@ class PodAgeResult(msgspec.Struct, kw_only=True):
 
 
 def filter_out_young_pods(pods: Iterable[Pod], now: Moment, delay: int = 0) -> PodAgeResult:
-    """Separate pods whose delay since creation has passed from younger ones.
+    """Separate the pods that are older than their delay from the younger ones.
 
-    ``delay`` is in nanoseconds. A pod's annotation may lengthen it; a shorter or invalid one is ignored. With delay 0,
-    a pod created exactly at ``now`` is still young. Raises InputError if a creation time is malformed.
+    ``delay`` is in nanoseconds. A pod's annotation may set a longer delay; an annotation with a shorter or invalid
+    delay is ignored, with a warning in the result. With delay 0, a pod created exactly at ``now`` is still young.
+    Raises InputError if a creation time is malformed.
     """
     result = PodAgeResult()
     for pod in pods:
@@ -445,9 +446,9 @@ def filter_out_young_pods(pods: Iterable[Pod], now: Moment, delay: int = 0) -> P
 def find_old_pods(pods: PendingPodList, now: Moment, delay: int) -> tuple[NDArray[np.bool_], list[str]]:
     """Return which pods are old enough (bool[n]), and warnings, both as :func:`filter_out_young_pods` decides."""
     records = pods.records
-    if isinstance(records, PodRows) and not pods.answer_once("pods with a delay", _has_scale_up_delay).any():
+    if isinstance(records, PodRows) and not pods.evaluate_kinds("pods with a delay", _has_scale_up_delay).any():
         return records.created < now - delay, []
-    aged = filter_out_young_pods(pods.in_play, now, delay)
+    aged = filter_out_young_pods(pods.present_examples, now, delay)
     return pods.among(aged.pods), aged.warnings
 
 
@@ -457,7 +458,10 @@ def _has_scale_up_delay(pod: Pod) -> bool:
 
 
 def _get_scale_up_delay(pod: Pod, common: int, warnings: list[str]) -> int:
-    """Return the pod's own delay in nanoseconds; ``common`` without one. An invalid or shorter one adds a warning."""
+    """Return the delay that the pod's annotation sets, in nanoseconds; ``common`` without annotation.
+
+    An annotation that is invalid or sets a shorter delay than ``common`` is ignored, with a warning.
+    """
     text = pod_annotation(pod, SCALE_UP_DELAY)
     if text is None:
         return common
@@ -484,7 +488,7 @@ class DrainedPodsResult(msgspec.Struct, kw_only=True):
 
 
 def is_recreatable(pod: Pod) -> bool:
-    """Check whether the pod would be created again elsewhere. Pods without controller count as recreatable."""
+    """Check whether the pod would be created again on another node: all but static, mirror and DaemonSet pods."""
     return not (is_static_pod(pod) or is_mirror_pod(pod) or is_daemonset_pod(pod))
 
 
@@ -511,6 +515,8 @@ def add_drained_pods(
 
 
 class _ControllerPods(msgspec.Struct):
+    """How many pods a controller wants and has, and its newest pod."""
+
     desired: int
     count: int = 0
     sample: Pod | None = None
@@ -552,8 +558,8 @@ def build_missing_pods(controllers: Iterable[KubeObject], pods: Iterable[Pod]) -
     """Build the pods that controllers have not created yet, as copies of their newest pod, in the controllers' order.
 
     Controllers without any pod get none. ``pods``: placed, unschedulable and gated pods. A pod with scheduling gates
-    counts once the scheduler has reported it as gated. A controller or an owner reference without UID counts as that of
-    its kind, namespace and name.
+    counts once the scheduler has reported it as gated. Owner references name their controller by UID; without a UID,
+    kind, namespace and name decide.
     """
     owned: dict[str, _ControllerPods] = {}
     for controller in controllers:
@@ -600,9 +606,10 @@ def _copy_sample_pod(sample: Pod, owner: str, number: int) -> Pod:
 
 
 def enforce_injection_limit(pods: Sequence[str], fake_pods: Collection[str], limit: int) -> NDArray[np.int64]:
-    """Return the positions of the pods to keep under ``limit`` (``--pod-injection-limit``), int64[n].
+    """Return the positions of the pods to keep, ascending, so that at most ``limit`` pods remain: int64[n].
 
-    As many as exceed the limit are dropped, starting with the first fake pods (``fake_pods``). Other pods are kept.
+    Only fake pods (keys in ``fake_pods``) are dropped, the first ones first, so real pods alone may exceed the limit
+    (``--pod-injection-limit``).
     """
     excess = len(pods) - limit
     positions = []
@@ -639,9 +646,9 @@ _SCALE_DOWN_LOOP_PERIOD: Final = 4
 
 
 def get_max_looks(options: AutoscalingOptions, max_looks: int | None) -> int | None:
-    """Return how many pods may be checked in the available time; None without limit.
+    """Return how many pods this loop may check for a place on existing nodes; None without limit.
 
-    The limit is ``max_looks`` with graceful degradation, and 0 if the timeout is zero or negative.
+    Only graceful degradation has a limit: ``max_looks``, or 0 if ``pending_pods_batching_timeout`` is not positive.
     """
     if not options.enable_graceful_degradation:
         return None
@@ -700,10 +707,10 @@ class ScaleUpGate(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def are_all_pods_new(pods: Iterable[Pod], now: Moment) -> bool:
-    """Check whether more pods may follow soon; False without pods.
+    """Check whether all pods are so new that more pods may follow soon; False without pods.
 
-    True if all pods are younger than 2 seconds, or if there are pods that request GPUs and all of these are younger
-    than 30 seconds. Raises InputError if a creation time is malformed.
+    Pods are new if all are younger than 2 seconds. They are also new if some request GPUs, and all of those that
+    request GPUs are younger than 30 seconds. Raises InputError if a creation time is malformed.
     """
     pods = [*pods]
     first_pods: dict[str | None, Pod] = {}
@@ -731,9 +738,9 @@ def should_scale_up(
 ) -> ScaleUpGate:
     """Decide whether this loop scales up. ``result`` names the first rule that prevents it, and is empty if none does.
 
-    ``pods``: those that need nodes; ``ready_nodes``: number of nodes. ``enforced``: an enforcer overrides the rules,
-    except that a loop reserved for scale-down is in cooldown in any case; ``degraded_loops`` is the number of
-    consecutive loops that ran out of time, including this one.
+    ``pods``: the pods that need nodes; ``ready_nodes``: number of nodes; ``degraded_loops``: number of consecutive
+    loops that ran out of time, including this one. ``enforced``: no rule prevents the scale-up, except that a loop
+    reserved for scale-down (:func:`is_reserved_for_scale_down`) does not scale up.
     """
     from kscale.ca.scale_up_status import SCALE_UP_IN_COOLDOWN  # imported here because estimates have no status
 

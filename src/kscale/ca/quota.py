@@ -354,9 +354,10 @@ class QuotaTracker:
         return True
 
     def _resources(self, group: NodeGroup | None, node: Node, delta: int) -> dict[str, int]:
-        """Return the resources of one node that quotas may limit: cores, memory, the node itself (1) and GPUs by type.
+        """Return the resources of one node of the group, as :meth:`NodeResources.get` counts them.
 
-        Raises AutoscalerError if ``delta``, the number of nodes to add, is negative, or if GPUs cannot be counted.
+        ``delta`` is the number of nodes in question; it is only checked. Raises AutoscalerError if it is negative, or
+        if GPUs cannot be counted.
         """
         if delta < 0:
             raise AutoscalerError("", "negative nodeDelta received")

@@ -113,9 +113,12 @@ def remove_old_unregistered_steps(
 ) -> StepsOf[DeleteNodes | Emit, None]:
     """Delete instances that have not registered within their group's provision time, oldest first.
 
-    No group falls below its minimum, unless ``force_delete_unregistered_nodes`` is set or the group may only have no
-    nodes or its maximum: then all or none of its instances are deleted. ``repair`` collects the deleted instances and
-    the warnings. The first error of the provider ends these deletions. Events report both.
+    A group that may only have no nodes or its maximum loses all or none of its instances
+    (:func:`_expand_atomic_deletion`). No other group falls below its minimum, unless
+    ``force_delete_unregistered_nodes`` is set. Without this option, groups at their minimum are skipped.
+
+    ``repair`` collects the deleted instances and the warnings. The first refusal of the provider ends these deletions.
+    Each deletion and each refusal emits events.
     """
     now = moment(now)
     try:
@@ -182,7 +185,8 @@ def fix_node_group_size_steps(
 ) -> StepsOf[DecreaseTargetSize, None]:
     """Reduce the target size of groups that lacked nodes for longer than their provision time.
 
-    ``repair`` collects the fixed groups and warnings. The first error is set there and ends the repair.
+    ``repair`` collects the fixed groups and warnings. The first error is stored as ``repair.error`` and ends the
+    repair.
     """
     now = moment(now)
     for group in groups:

@@ -131,10 +131,10 @@ def format_not_triggered_reasons(pod: NoScaleUpInfo, existing: Collection[str]) 
 
 @typed
 def build_scale_up_events(status: ScaleUpStatus, *, uid_of: PodUidLookup = lambda _: "") -> list[Event]:
-    """Build an event for every pod that triggered the scale-up of ``status``, and for those that did not.
+    """Build an event for each pod that triggered the scale-up of ``status``.
 
-    The latter get no event if the scale-up failed or succeeded. ``uid_of`` returns the UID of a pod by
-    ``namespace/name``; empty if unknown.
+    Unless the scale-up succeeded or failed, an event for each pod that stays unschedulable is built, too. ``uid_of``
+    returns the UID of a pod by ``namespace/name``; empty if unknown.
     """
     events: list[Event] = []
     existing = {group.id for group in status.considered_groups if group.exists}

@@ -53,7 +53,8 @@ def get_promised_slices(
 ) -> list[ResourceSlice] | None:
     """Return the slices of a group's template: the caller's if there is one, else the cached, else the provider's.
 
-    ``known``: cached templates by group id. None without a template. Raises InputError if the cached one is unreadable.
+    ``known``: cached templates by group id. None if the group has no template. Raises InputError if the cached template
+    is unreadable.
     """
     if group.id in caller_templates:
         return caller_templates[group.id].resource_slices
@@ -73,12 +74,12 @@ def build_missing_devices_check(
     caller_templates: Mapping[str, NodeTemplate] | None = None,
     known: Mapping[str, RememberedTemplate] | None = None,
 ) -> Callable[[Node], bool] | None:
-    """Build a function that checks whether a node lacks pools or drivers of its group's template.
+    """Build a function that checks whether a node lacks device pools or CSI drivers that its group's template has.
 
-    None if no template has any. ``caller_templates`` and ``known`` are templates of the caller and of the previous
-    loop, by group id. Drivers are read from the provider's template only, and with
-    ``enable_csi_node_aware_scheduling``. A node whose group or template is unknown lacks nothing, and a node without
-    CSINode lacks no driver.
+    None if no template has pools or drivers. ``caller_templates`` and ``known`` are templates of the caller and of the
+    previous loop, by group id. Pools are compared with ``enable_dynamic_resource_allocation``, drivers with
+    ``enable_csi_node_aware_scheduling``; drivers are read from the provider's template only. A node whose group or
+    template is unknown lacks nothing, and a node without CSINode lacks no driver.
     """
     pools: dict[str, Counter[str]] = {}
     drivers: dict[str, frozenset[str]] = {}
@@ -130,9 +131,9 @@ def count_device_mismatches(
     caller_templates: Mapping[str, NodeTemplate],
     known: Mapping[str, RememberedTemplate],
 ) -> dict[str, Counter[str]]:
-    """Count the device mismatches by driver and type (:data:`MISMATCH_TYPES`); drivers without mismatch are left out.
+    """Count the device groups that differ (:func:`compare_devices`), by driver and type (:data:`MISMATCH_TYPES`).
 
-    Counts nodes whose group and template are known and which have at least as many complete pools as the template.
+    Only nodes count whose group and template are known, and which have at least as many complete pools as the template.
     ``nodes`` are ready nodes with the GPUs that their labels promise; ``slices`` are all published slices;
     ``caller_templates`` and ``known`` are templates of the caller and of the previous loop, by group id.
     """
@@ -160,11 +161,12 @@ def count_device_mismatches(
 
 
 def compare_devices(template: Sequence[ResourceSlice], node: Sequence[ResourceSlice]) -> dict[str, Counter[str]]:
-    """Return how many devices of a template and of a node differ, by driver and type; equal drivers are left out.
+    """Return how many device groups of a template and of a node differ, by driver and type; equal drivers are left out.
 
-    Devices are equal if the names of their attributes are. Pools that have the same number of some device as a pool of
-    the other side match; the rest is paired as mismatch, and what is left over is missing or extra. A driver with an
-    incomplete pool on the node, or one of two generations, is not compared.
+    A device group consists of the devices of a pool that have attributes of the same names. A group of the template
+    matches one of the node if these names and the number of devices are equal. Remaining groups count in pairs as
+    ``mismatch``; those left on one side are ``missing`` or ``extra``. A driver is not compared if one of its pools on
+    the node is incomplete or has slices of two generations.
     """
     changing = _find_changing_drivers(node)
     ours, theirs = _group_devices(template, changing), _group_devices(node, changing)
@@ -193,7 +195,7 @@ def _find_changing_drivers(slices: Iterable[ResourceSlice]) -> set[str]:
 
 
 def _group_devices(slices: Iterable[ResourceSlice], without: set[str]) -> dict[str, list[_DeviceClass]]:
-    """Return the devices by driver, as (names of attributes, number in one pool).
+    """Return the device groups by driver, each as (names of attributes, number of devices).
 
     Drivers in ``without`` are left out.
     """

@@ -73,7 +73,7 @@ class TaintConfig(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def is_startup(self, taint: Taint) -> bool:
-        """Check whether the taint is a startup taint. A ready node counts as not ready until it is removed."""
+        """Check whether the taint is a startup taint: a ready node with such a taint counts as not ready."""
         return taint.key in self.startup_taints or taint.key.startswith(
             (*_STARTUP_TAINT_PREFIXES, *self.startup_taint_prefixes)
         )
@@ -81,8 +81,8 @@ class TaintConfig(msgspec.Struct, frozen=True, kw_only=True):
     def kind_of(self, taint: Taint) -> str:
         """Return the name of the taint's type in metrics.
 
-        The key of a well-known taint, the prefix of a taint that is ignored by its key, else ``startup-taint``,
-        ``status-taint`` or ``other``.
+        This is the key of a well-known taint, the prefix ``ignore-taint...`` of a taint whose key begins with it, or
+        else ``startup-taint``, ``status-taint`` or ``other``.
         """
         key = taint.key
         if key.startswith(_IGNORE_TAINT_PREFIX):
@@ -122,9 +122,10 @@ def build_template_from_node(
 ) -> NodeTemplate:
     """Build a template from an existing node of the group, named ``template-node-for-<group>-<suffix>``.
 
-    ``resource_slices`` are those of this node only. Mirror pods and DaemonSet pods stay on the template, unless they
-    are terminating. DaemonSets that should run on the node but have no pod there get one; without ``force_daemonsets``
-    only the system-node-critical ones do (upstream: ``SanitizedTemplateNodeInfoFromNodeInfo``).
+    ``pods``, ``csi_node`` and ``resource_slices`` are those of this node only. Mirror pods and DaemonSet pods stay on
+    the template, unless they are terminating. DaemonSets that should run on the node but have no pod there get one;
+    without ``force_daemonsets`` only the system-node-critical ones do. ``taints``: rules for the taints that the
+    template leaves out. Upstream: ``SanitizedTemplateNodeInfoFromNodeInfo``.
     """
     name = f"template-node-for-{group}-{suffix}"
     live_pods = [pod for pod in pods if pod.metadata.deletion_timestamp is None]
@@ -155,7 +156,7 @@ def build_template_from_group(
 ) -> NodeTemplate:
     """Build a template from the group's own template; every DaemonSet that should run on it gets a pod.
 
-    The labels of instance type, region and zone also get their deprecated names.
+    The labels of instance type, region and zone are copied to their deprecated names, too.
 
     The parameters are those of :func:`build_template_from_node`. Upstream: ``SanitizedTemplateNodeInfoFromNodeGroup``.
     """
@@ -228,8 +229,8 @@ def _is_critical_daemon_set(daemonset: DaemonSet) -> bool:
 def _rename_node(node: Node, name: str, taints: TaintConfig | None) -> Node:
     """Return a copy of the node under another name.
 
-    With ``taints`` the copy lacks the taints that templates leave out, and the cordon if ``taints`` ignores cordons
-    (``scale_from_unschedulable``).
+    With ``taints`` the copy lacks the taints that :meth:`TaintConfig.drops` names, and the cordon if
+    ``scale_from_unschedulable`` is set. Without ``taints`` (None) taints and cordon are copied.
     """
     labels = {**(node.metadata.labels or {}), HOSTNAME_LABEL: name}
     metadata = msgspec.structs.replace(node.metadata, name=name, uid=name, labels=labels)

@@ -71,8 +71,8 @@ def run_dry(
 ) -> DryRun[_T]:
     """Run a step machine as if each write succeeded at once unless ``refuse`` rejects it; ``respond`` answers reads.
 
-    Waits take their time of the machine's clock only. Machines that it starts in the background are run to their end,
-    too.
+    Waits advance a virtual clock, and nothing sleeps. Machines that the machine starts in the background are run to
+    their end, too.
 
     Parameters
     ----------
@@ -132,9 +132,9 @@ def run_dry(
 def dry_run_steps(steps: Steps[_T], note: Callable[[Action], None], *, now: datetime | Moment) -> Steps[_T]:
     """Run a step machine, started at ``now``, as if its writes and waits succeeded at once, and return its result.
 
-    Yields the machine's reads and the machines that it starts, and passes on their outcomes. Writes and reports are not
-    yielded: ``note`` is called with each. The time of the machine includes its waits, but nobody waits. Raises
-    InputError if ``now`` is not a time.
+    Yields only actions that read and actions that start other machines, and passes their outcomes to the machine.
+    Machines that it starts run in the same way. ``note`` is called with each other action, except waits. A wait only
+    moves the time that the machine gets in later outcomes. Raises InputError if ``now`` is not a time.
     """
     moment, passed = virtual_moment(now), 0
     outcome: Outcome | None = None
@@ -146,10 +146,10 @@ def dry_run_steps(steps: Steps[_T], note: Callable[[Action], None], *, now: date
             return value
         rule = LEGAL_OUTCOMES.get(type(action))
         if isinstance(action, Together):
-            machines = tuple(partial(_foreseen, machine, note) for machine in action.machines)
+            machines = tuple(partial(_dry_run_machine, machine, note) for machine in action.machines)
             outcome = yield msgspec.structs.replace(action, machines=machines)
         elif isinstance(action, Within | InBackground):
-            outcome = yield msgspec.structs.replace(action, machine=partial(_foreseen, action.machine, note))
+            outcome = yield msgspec.structs.replace(action, machine=partial(_dry_run_machine, action.machine, note))
         elif rule is not None and rule.reads:
             outcome = yield action
         else:
@@ -162,6 +162,6 @@ def dry_run_steps(steps: Steps[_T], note: Callable[[Action], None], *, now: date
         outcome = msgspec.structs.replace(outcome, at=moment + passed)
 
 
-def _foreseen(machine: Machine, note: Callable[[Action], None], now: Moment) -> Steps[Any]:
-    """Run a step machine that another one starts, as :func:`dry_run_steps` does."""
+def _dry_run_machine(machine: Machine, note: Callable[[Action], None], now: Moment) -> Steps[Any]:
+    """Start a machine at ``now``, and run it by :func:`dry_run_steps`."""
     return dry_run_steps(machine(now), note, now=now)

@@ -111,7 +111,7 @@ def _is_none(_action: object, value: object) -> bool:
 def _structs(api_version: str, kind: str) -> tuple[type[KubeObject], ...]:
     """Return the struct classes of a kind; those of every API group if ``api_version`` is empty.
 
-    KubeObject if there is none.
+    Returns (KubeObject,) for a kind without a struct of its own.
     """
     versions = [api_version] if api_version else [group for group, name in KINDS if name == kind]
     structs = [struct for version in versions if (struct := find_kind(version, kind)) is not None]
@@ -260,7 +260,7 @@ class Progress:
         return outcome
 
     def wait(self, duration: int, *, jitter: float = 0.0) -> StepsOf[Wait, Outcome]:
-        """Wait ``duration`` nanoseconds, and with ``jitter`` up to that share of them longer.
+        """Wait ``duration`` nanoseconds, plus a random time of at most ``jitter`` times ``duration``.
 
         An error in the outcome means that the wait was cut short.
         """
@@ -283,7 +283,7 @@ class Progress:
         return results
 
     def within(self, duration: int, machine: Machine) -> StepsOf[Within, Any]:
-        """Run a step machine and return its result. Its actions fail after ``duration`` nanoseconds."""
+        """Run a step machine and return its result. The machine's actions fail after ``duration`` nanoseconds."""
         return (yield from self.act(Within(duration, machine))).value
 
     def emit(self, *events: Event) -> StepsOf[Emit, None]:
@@ -327,8 +327,9 @@ class SingleAction(ABC):
     def perform_steps(self, action: Action) -> Steps[bool]:
         """Perform the action and handle its outcome.
 
-        Returns True if other machines with an outcome at the same moment continue before this one ends
-        (``waits_to_end``). Raises IllegalOutcomeError for an illegal outcome.
+        Returns ``waits_to_end``: True if other machines with an outcome at the same moment must continue before this
+        one ends. Returns False if :meth:`finish` returned further steps, which are run. Raises IllegalOutcomeError for
+        an illegal outcome.
         """
         more = self.finish(check_outcome(action, (yield action)))
         if more is None:

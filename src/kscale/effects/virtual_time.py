@@ -176,9 +176,10 @@ class VirtualTime:
         return running
 
     def cancel_all(self, perform: Perform) -> None:
-        """Cancel every scheduled event of the machines that act by ``perform``, as when a process is killed.
+        """Cancel every scheduled event of the machines whose actions ``perform`` performs, as when a process is killed.
 
-        Machines that wait for others of them have no event: they never continue.
+        ``perform`` is the argument of :meth:`start`. A machine that waits for another of these machines has no event,
+        so it is not cancelled, but it never continues.
         """
         for _, _, _, running, _ in self._due:
             if running.perform is perform:
@@ -200,6 +201,7 @@ class VirtualTime:
         """Advance the time to the next event, and run the event.
 
         Returns True if an event was run; False if no event is scheduled or, with ``until``, none up to that time.
+        Raises InputError if ``until`` is not a time.
         """
         return self.steps(1, until) == 1
 
@@ -271,7 +273,7 @@ class VirtualTime:
     ) -> None:
         """Schedule the start of machines of a single action at the current time.
 
-        They share events, which is faster than one for each.
+        Machines whose actions begin or end at the same moment share events, which is faster than events of their own.
 
         Parameters
         ----------

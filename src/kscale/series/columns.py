@@ -171,13 +171,13 @@ def time_unit(unit: str) -> int:
         raise InputError(f'"{unit}" is not a unit of time; one of {", ".join(TIME_UNITS)}') from None
 
 
-def scaled_times(numbers: NDArray[np.int64], unit: int, most: int) -> NDArray[np.int64]:
+def scaled_times(numbers: NDArray[np.int64], unit: int, limit: int) -> NDArray[np.int64]:
     """Convert integers of ``unit`` nanoseconds to nanoseconds.
 
-    Raises ``FarTimeError`` if one is ``most`` nanoseconds or more away from 0.
+    Raises ``FarTimeError`` if the absolute value of a time is ``limit`` nanoseconds or more.
     """
     nanoseconds_of_rows = np.empty(len(numbers), np.int64)
-    far = _usage_text.scaled(np.ascontiguousarray(numbers), unit, most, nanoseconds_of_rows)
+    far = _usage_text.scaled(np.ascontiguousarray(numbers), unit, limit, nanoseconds_of_rows)
     if far is not None:
         raise FarTimeError(TOO_FAR.format(far))
     return nanoseconds_of_rows

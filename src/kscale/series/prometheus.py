@@ -49,16 +49,22 @@ _FARTHEST: Final = 1 << 32
 
 
 class _Result(msgspec.Struct):
+    """One series of a response: its labels, and its points as JSON."""
+
     metric: dict[str, str]
     values: msgspec.Raw
 
 
 class _Data(msgspec.Struct, rename="camel"):
+    """Data of a response; ``result`` is JSON."""
+
     result_type: str
     result: msgspec.Raw
 
 
 class _Answer(msgspec.Struct):
+    """Response of the query API; ``warnings`` is JSON."""
+
     status: str = "success"
     data: _Data | None = None
     error: str = ""
@@ -92,8 +98,8 @@ def read_prometheus(
     Raises
     ------
     InputError
-        If the data is not such a response, reports an error, has such values, or times that do not ascend within a
-        series. The message names ``source``.
+        If the data is not such a response or reports an error, for a value that ``finite`` forbids, and for times that
+        do not ascend within a series. The message names ``source``.
     """
     try:
         answer = msgspec.json.decode(data, type=_Answer)
@@ -172,9 +178,10 @@ def _labels_of(name: str, columns: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _value(text: str) -> float:
-    """Parse a number as Prometheus writes it. Raises ValueError for any other text.
+    """Parse a number as Prometheus writes it.
 
-    ``float`` also accepts ``1_0``, spaces and digits of other scripts.
+    Raises ValueError for any other text, also for texts that Python's ``float`` accepts: ``1_0``, surrounding spaces
+    and digits of other scripts.
     """
     if not _VALUE.fullmatch(text):
         raise ValueError(f"not a value of Prometheus: {text!r}")

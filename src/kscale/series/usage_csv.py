@@ -107,7 +107,8 @@ class SeriesTable:
     def take(self, rows: Numbered) -> NDArray[np.int32]:
         """Return the index in this table of each row's series.
 
-        Adds new series to this table and their indices to ``rows.reader``.
+        Adds the series in ``rows.fresh`` to this table, and appends their indices to ``rows.reader.numbers``. Rows of a
+        reader must be passed once and in their order.
         """
         reader = rows.reader
         if len(rows.fresh):

@@ -173,7 +173,7 @@ class UsageFiles:
     def _sort_paths(self) -> list[Path]:
         """Return the paths sorted by the times of their first batches.
 
-        The order is unchanged if these times overlap or a file is a Prometheus response.
+        The order is unchanged if these times of two files overlap, or if a file is a Prometheus response.
         """
         if len(self.paths) < 2 or any(".json" in path.suffixes for path in self.paths):
             return list(self.paths)  # a Prometheus response would be read twice
@@ -316,11 +316,12 @@ def _prometheus(path: Path, columns: Mapping[str, str] | None, metric: str) -> I
 def usage_of(
     series: Series, is_memory: NDArray[np.bool_], columns: Mapping[str, str] | None = None
 ) -> Iterator[UsageBatch]:
-    """Yield the usage in Prometheus series: a batch of CPU, then one of memory, sorted by container as upstream does.
+    """Yield the usage in Prometheus series: a batch of CPU, then one of memory.
 
-    A batch without samples is left out. A batch has a warning if a container has two samples at one time. ``is_memory``
-    bool[series] marks memory (bytes); the others are CPU (cores). ``columns`` as in :func:`read_usage`. Pods are sorted
-    by name.
+    Series are sorted by (namespace, pod, container). If a container has several series, the rows of each container are
+    sorted by time, as upstream does, and there is a warning if two of them have the same time. A batch without samples
+    is left out. ``is_memory`` bool[series] marks memory (bytes); the others are CPU (cores). ``columns`` as in
+    :func:`read_usage`.
     """
     bounds = np.searchsorted(series.series, np.arange(len(series.keys) + 1))
     for memory in (False, True):
@@ -344,7 +345,7 @@ def usage_of(
             order = np.lexsort((times, of_row))
             of_row, times, values = of_row[order], times[order], values[order]
             if ((np.diff(times) == 0) & (np.diff(of_row) == 0)).any():
-                warnings = _parts_of_one(selected, numbers, series)
+                warnings = _warn_of_partial_series(selected, numbers, series)
         yield UsageBatch(
             [key for key, _, _ in containers],
             [workload for _, workload, _ in containers],
@@ -357,14 +358,14 @@ def usage_of(
         )
 
 
-def _parts_of_one(wanted: Sequence[int], numbers: Sequence[int], series: Series) -> tuple[str, ...]:
-    """Return one warning, which names the labels that differ between series of the same container.
+def _warn_of_partial_series(selected: Sequence[int], numbers: Sequence[int], series: Series) -> tuple[str, ...]:
+    """Return a warning that a container has several series, with the labels in which they differ.
 
-    Each of these series is only a part of the container's usage, such as that of one core. ``wanted``: indices of
-    series; ``numbers``: the container's number of each.
+    Each of these series is only a part of the container's usage, such as that of one core. ``selected``: indices of
+    series; ``numbers``: number of the container to which each of these series belongs.
     """
     groups: dict[int, list[Mapping[str, str]]] = {}
-    for i, number in zip(wanted, numbers, strict=True):
+    for i, number in zip(selected, numbers, strict=True):
         groups.setdefault(number, []).append(series.labels[i])
     differing = {
         name

@@ -298,7 +298,7 @@ def test_a_batch() -> None:
     )
     injected = run_steps(inject_next_request_steps(requests, {}, now=N0, batch=True)).value
     assert [result.name for result, _ in injected.requests] == ["again"]
-    ran = run_steps(get_check_capacity_batch_steps(requests, injected.retries, most=2, now=N0))
+    ran = run_steps(get_check_capacity_batch_steps(requests, injected.retries, max_requests=2, now=N0))
     assert [result.name for result, _ in ran.value.requests] == ["a", "b"]
     assert written(ran) == [("bad", "Failed", "True", "FailedToCreatePods")]
 

@@ -20,7 +20,7 @@ from kscale.ca.pod_lists import (
     find_daemon_set_pods,
     find_old_pods,
     find_unscheduled_pods,
-    request_tpus,
+    has_tpu_requests,
     split_pods,
 )
 from kscale.effects import moment
@@ -130,10 +130,10 @@ def test_rules_by_kind_decide_as_the_rules_for_lists_of_pods(records: bool, dela
     for time, delay in [("2026-05-04T11:00:00Z", 0), ("2026-05-04T11:00:01Z", 0), ("2026-05-04T11:04:00Z", 10**10)]:
         now = moment(datetime.fromisoformat(time))
         old, warnings = find_old_pods(waiting, now, delay)
-        aged = filter_out_young_pods(waiting.in_play, now, delay)
+        aged = filter_out_young_pods(waiting.present_examples, now, delay)
         assert waiting.without(~old).keys == waiting.take(np.flatnonzero(waiting.among(aged.pods))).keys
         assert warnings == aged.warnings
-    assert not request_tpus(waiting)
+    assert not has_tpu_requests(waiting)
     assert clear_tpu_requests(decoded) == decoded
 
 
@@ -141,8 +141,8 @@ def test_a_pod_that_requests_tpus_is_noticed() -> None:
     requests = {"resources": {"requests": {"cloud-tpus.google.com/v2": "1"}}}
     cluster = kscale.Cluster([*PODS, _pod("tpu", spec={"containers": [{"name": "c", **requests}]})])
     waiting = PendingPodList.of(cluster.snapshot().pending_records)
-    assert request_tpus(waiting)
-    assert not request_tpus(waiting.take(np.arange(len(PODS))))
+    assert has_tpu_requests(waiting)
+    assert not has_tpu_requests(waiting.take(np.arange(len(PODS))))
 
 
 def test_answers_on_kinds_are_computed_once_and_stay_with_the_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,10 +157,10 @@ def test_answers_on_kinds_are_computed_once_and_stay_with_the_kinds(monkeypatch:
     for i in range(12):
         cluster.apply(_pod("comes", spec={"schedulerName": f"s{i}"}))
         waiting = PendingPodList.of(cluster.snapshot().pending_records)
-        lists.append((waiting, waiting.answer_once("rule", answer).tolist()))
+        lists.append((waiting, waiting.evaluate_kinds("rule", answer).tolist()))
         assert [asked[number - 1] for number in lists[-1][1]] == ["", f"s{i}"]
     assert asked.count("") < 12
-    assert all(waiting.answer_once("rule", answer).tolist() == expected for waiting, expected in lists)
+    assert all(waiting.evaluate_kinds("rule", answer).tolist() == expected for waiting, expected in lists)
 
 
 def test_pods_that_come_later_are_of_kinds_of_their_own() -> None:

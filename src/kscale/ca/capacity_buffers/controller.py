@@ -114,11 +114,11 @@ class CapacityBufferError(ValueError):
 def compute_buffer_replicas(spec: CapacityBufferSpec, template: PodTemplateSpec, scale: int | None = None) -> int:
     """Compute the number of pods that a buffer requests.
 
-    It is the larger of its replicas and its percentage of ``scale``, rounded up, and no more than its limits allow;
-    with limits alone, what they allow.
+    The number is the larger of the spec's replicas and its percentage of ``scale`` (rounded up), at most as many pods
+    as its limits allow. If the spec has limits only, the number is as many pods as they allow.
 
     ``template`` is the pod template with its requests filled in. ``scale`` is the number of replicas of the workload
-    that the buffer refers to, None if there is none. Integers are int32 as in upstream. Raises
+    that the buffer refers to, None without such a workload. Integers are int32 as in upstream. Raises
     :class:`CapacityBufferError` if replicas, limits and percentage (which needs ``scale``) are all missing, or if the
     pods request no resource that the limits name.
     """
@@ -171,9 +171,10 @@ def translate_buffer(
     """Return the buffer with the status that follows from its spec: replicas, template, and whether it is ready.
 
     ``template`` is the template of the buffer's pods with requests filled in: the referenced one, or the managed one of
-    its workload, which has ``scale`` replicas. If it is None the buffer is not ready; ``problem`` is then the message
-    (empty: the template is missing). The buffer is not ready either, and has no replicas, if their number cannot be
-    computed. Returns the very same object if nothing changes. Raises InputError if ``now`` is not a time.
+    its workload. If it is None, the buffer is not ready, and ``problem`` is the message (empty: the template is
+    missing). ``scale`` is the number of replicas of the workload. If the number of the buffer's replicas cannot be
+    computed, the buffer is not ready, and its status has no replicas. Returns the very same object if nothing changes.
+    Raises InputError if ``now`` is not a time.
     """
     now = moment(now)
     replicas, failure = None, ""
@@ -246,8 +247,8 @@ def allocate_quotas(
     Returns
     -------
     AllocatedQuotas
-        The buffers in order, with the allowed replicas, and for each such buffer an error per quota with invalid
-        scopes.
+        ``buffers``: all buffers in order, with the allowed replicas. ``errors``: a message for each quota with an
+        invalid scope, repeated for each buffer that was compared with the quota.
     """
     now = moment(now)
     allocated = AllocatedQuotas()

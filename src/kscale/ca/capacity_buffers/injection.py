@@ -50,11 +50,11 @@ __all__ = [
 
 
 def build_buffer_events(status: ScaleUpStatus, buffers: Mapping[str, CapacityBuffer]) -> list[Event]:
-    """Build the events about buffers after a scale-up: whether their fake pods triggered it.
+    """Build the events about buffers after a scale-up: whether their fake pods triggered the scale-up.
 
-    ``buffers`` maps each injected pod (``namespace/name``) to its buffer. Events about pods that did not trigger it are
-    only built if it neither succeeded nor failed. The events are in the order of the buffers' first pods; there are
-    none without ``buffers``.
+    ``buffers`` maps each injected pod (``namespace/name``) to its buffer; if it is empty, there are no events. Buffers
+    whose pods remain unschedulable get an event only if the scale-up neither succeeded nor failed. These events come
+    first. Buffers are in the order of their first pods.
     """
     events: list[Event] = []
     if not buffers:
@@ -109,7 +109,7 @@ class InjectedFakePods(msgspec.Struct, kw_only=True, frozen=True):
         return bool(self.missing or self.buffers)
 
     def without(self, status: ScaleUpStatus) -> ScaleUpStatus:
-        """Return the status of a scale-up without fake pods; the same object if there are none."""
+        """Return a copy of the status without fake pods; ``status`` itself if no fake pods were injected."""
         if not self:
             return status
         return replace(
@@ -122,7 +122,7 @@ class InjectedFakePods(msgspec.Struct, kw_only=True, frozen=True):
         )
 
     def events(self, status: ScaleUpStatus, uid_of: PodUidLookup) -> list[Event]:
-        """Build the events of a scale-up, first about buffers, then about each existing pod.
+        """Build the events of a scale-up: first about the buffers of fake pods, then about the real pods.
 
         ``uid_of`` returns the UID of a pod by its key (``namespace/name``).
         """
@@ -154,10 +154,11 @@ def inject_buffer_pods_steps(
     """Build the fake pods of every provisionable buffer, and write the Provisioning condition of buffers.
 
     A buffer counts if its strategy is among ``strategies``, if it is ready or already provisioned, and if its template
-    (``templates``: by ``namespace/name``) is unchanged since then. The condition of such a buffer is written as True;
-    if it cannot be provisioned, it has no pods, and False is written if that changes it. ``safe_to_evict``: annotate
-    the pods, so that they do not block a scale-down. Returns the pods and their buffers; a failed status write becomes
-    a warning there.
+    (``templates``: by ``namespace/name``) still has the generation that the buffer's status names; other buffers are
+    left alone. For a buffer whose pods can be built, the condition is written as True in every loop. Otherwise there
+    are no pods, and the condition is written as False, unless the status says so already. ``safe_to_evict``: annotate
+    the pods, so that they do not block a scale-down. The result has the pods and their buffers, and a warning for each
+    failed status write.
     """
     p, injected = Progress(moment(now)), InjectedBufferPods()
     for buffer in buffers:
@@ -193,8 +194,9 @@ def place_buffer_pods(
 ) -> Snapshot:
     """Return the snapshot with unschedulable pods and pods of capacity buffers on the nodes where they fit.
 
-    A loop does so before its scale-down. Unschedulable pods are placed first, then pods of buffers, by priority.
-    Expendable pods, and pods that fit nowhere or are not counted (:func:`drop_uncounted_pods`), are left out.
+    A loop simulates its scale-down on this snapshot. Unschedulable pods are placed first, then pods of buffers, by
+    priority. Three kinds of pods are left out: expendable pods, pods that fit nowhere, and pods that
+    :func:`drop_uncounted_pods` removes.
     """
     informers = snapshot.informers
     injected = run_dry(
@@ -203,7 +205,7 @@ def place_buffer_pods(
     counted = drop_uncounted_pods(snapshot, options)
     waiting = PendingPodList.of(counted.pending_records)
     lists = split_pods(
-        waiting.in_play, bypassed=options.bypassed_scheduler_names, allowed=options.allowed_scheduler_names
+        waiting.present_examples, bypassed=options.bypassed_scheduler_names, allowed=options.allowed_scheduler_names
     )
     unschedulable = waiting.take(np.flatnonzero(waiting.among([*lists.unschedulable, *lists.unprocessed])))
     needed = unschedulable.followed_by(injected.pods)
@@ -219,7 +221,10 @@ def _is_provisionable(buffer: CapacityBuffer) -> bool:
 
 
 def _has_template_changed(buffer: CapacityBuffer, templates: Mapping[str, PodTemplate]) -> bool:
-    """Check whether the template has another generation than the buffer's status; False if one of them is missing."""
+    """Check whether the template's generation differs from the one in the buffer's status.
+
+    False if the template or the generation in the status is missing.
+    """
     reference, generation = buffer.status.pod_template_ref, buffer.status.pod_template_generation
     if reference is None or generation is None:
         return False

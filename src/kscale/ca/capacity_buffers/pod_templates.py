@@ -101,9 +101,10 @@ def _drop_token_volumes(holder: dict[str, Any], member: str) -> dict[str, Any]:
 def ensure_managed_template(
     p: Progress, buffer: CapacityBuffer, template: dict[str, Any]
 ) -> StepsOf[ManagedTemplateAction, tuple[PodTemplate | None, str]]:
-    """Create or update the buffer's managed PodTemplate; nothing is written if its template is equivalent.
+    """Create or update the buffer's managed PodTemplate: the one that the controller itself maintains for the buffer.
 
-    Returns (PodTemplate, ""), or (None, error message).
+    Nothing is written if its present template is equivalent to ``template``. Returns (PodTemplate, ""), or (None, error
+    message).
     """
     metadata = ObjectMeta(
         name=f"{_NAME_PREFIX}{buffer.name[: _MAX_NAME_LENGTH - len(_NAME_PREFIX) - len(_NAME_SUFFIX)]}{_NAME_SUFFIX}",
@@ -182,10 +183,11 @@ _HUGE_PAGES_PREFIX: Final = "hugepages-"
 def resolve_fake_pod(
     p: Progress, namespace: str, template: dict[str, Any], *, dry_run: bool
 ) -> StepsOf[Preview, tuple[dict[str, Any], str]]:
-    """Build a pod of the template, with ``dry_run`` as the API server previews it.
+    """Build a pod of the template.
 
-    Without ``dry_run`` (``--capacity-buffer-pod-dry-run-enabled``) kscale fills in the pod's requests itself. Returns
-    (plain data of the pod, ""), or ({}, error message) if the API server rejects the pod.
+    With ``dry_run`` (``--capacity-buffer-pod-dry-run-enabled``) the API server creates the pod in a dry-run request.
+    Without, kscale itself fills in the requests. Returns (plain data of the pod, ""), or ({}, error message) if the API
+    server rejects the pod.
     """
     pod = _build_pod(template)
     if not dry_run:
@@ -225,14 +227,14 @@ def default_pod_requests(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def _default_container_requests(container: dict[str, Any]) -> dict[str, Any]:
-    """Return the container with its limits as the requests that are not set."""
+    """Return a copy of the container in which each missing request equals the limit of the resource."""
     resources = container.get("resources") or {}
     requests = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     return {**container, "resources": {**resources, "requests": requests}} if requests else container
 
 
 def _sum_container_requests(spec: dict[str, Any]) -> Any:
-    """Return the requests of all containers of a pod spec, as upstream sums them."""
+    """Return the sum of the container requests of a pod spec (:func:`container_requests`)."""
     return container_requests(from_dict(spec, PodSpec))
 
 

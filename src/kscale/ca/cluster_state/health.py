@@ -60,9 +60,9 @@ __all__ = [
 
 
 def recalculate_ranges(state: ClusterStateRegistry, groups: Groups) -> ClusterStateRegistry:
-    """Return the state with the ranges that follow from the provider's target sizes.
+    """Return the state with acceptable node ranges recomputed from the provider's target sizes.
 
-    If one target size cannot be read, all of them count as 0.
+    If the target size of one group cannot be read, all target sizes count as 0.
     """
     try:
         targets = get_target_sizes(groups)
@@ -84,9 +84,9 @@ def compute_acceptable_ranges(
 ) -> dict[str, AcceptableRange]:
     """Compute the acceptable node counts by group id, from target sizes and running requests.
 
-    The minimum is the target (``targets``: by group id) without long unregistered instances and requested nodes, the
-    maximum is the target plus nodes being deleted. A group that is still being created has target 0, and a range only
-    if it has requests.
+    The minimum is the target size (``targets``: by group id) minus long unregistered instances and nodes requested by
+    a scale-up. The maximum is the target size plus nodes being deleted. A group that is still being created has target
+    size 0, and a range only if it has a scale-up or scale-down request.
     """
     ranges: dict[str, AcceptableRange] = {}
     for group in groups:
@@ -107,8 +107,8 @@ def compute_acceptable_ranges(
 def find_incorrect_sizes(state: ClusterStateRegistry, groups: Groups, now: Moment) -> dict[str, IncorrectSize]:
     """Return how the node count of each group differs from its target, by group id.
 
-    Left out: groups that are right, that lack only nodes whose instances are unregistered, that are still being
-    created, or whose nodes or target are unknown.
+    Left out: groups with the right count, groups that lack only nodes whose instances are unregistered, groups that
+    are still being created, and groups whose nodes or target are unknown.
 
     A group with unchanged numbers keeps the time at which the difference was first observed.
     """
@@ -412,13 +412,15 @@ def _build_scale_down_candidates(count: int, scanned: str | None) -> ScaleDownCa
     return ScaleDownCandidates(status=status, candidates=count or UNSET, last_probe_time=scanned)
 
 
-def truncate_message(text: str, most: int) -> str:
-    """Return at most ``most`` bytes of the text, with a truncation marker at the end if it fits.
+def truncate_message(text: str, max_bytes: int) -> str:
+    """Shorten the text to ``max_bytes`` bytes of UTF-8; a text that is short enough is returned unchanged.
 
-    A character that would be split is left out.
+    A shortened text ends with a truncation marker, unless ``max_bytes`` is less than the marker's length. A character
+    that would be split is left out.
     """
     raw = text.encode()
-    if len(raw) <= most:
+    if len(raw) <= max_bytes:
         return text
-    cut = raw[: most - len(_TRUNCATION_MARKER)] + _TRUNCATION_MARKER if most >= len(_TRUNCATION_MARKER) else raw[:most]
+    length = max_bytes - len(_TRUNCATION_MARKER)
+    cut = raw[:length] + _TRUNCATION_MARKER if length >= 0 else raw[:max_bytes]
     return cut.decode(errors="ignore")

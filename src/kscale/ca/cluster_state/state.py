@@ -608,9 +608,9 @@ def find_nodes_without_instance(
 ) -> set[int]:
     """Return the positions of nodes whose instance does not exist anymore.
 
-    ``has_instance``: whether the provider has the instance, by node name. A node for which this is unknown is included
-    if it has the taint ``ToBeDeletedByClusterAutoscaler``. ``odd``: positions of nodes for which
-    :func:`kscale.ca.nodes.is_ready_and_active` is False.
+    ``has_instance``: whether the provider has the instance, by node name. A node that it does not list is included if
+    it has the taint ``ToBeDeletedByClusterAutoscaler``. Such a node is looked for only at the positions ``odd``: those
+    for which :func:`kscale.ca.nodes.is_ready_and_active` is False.
     """
     missing = {i for i in odd if names[i] not in has_instance and has_taint(nodes[i], TO_BE_DELETED_TAINT)}
     if not all(has_instance.values()):
@@ -700,10 +700,11 @@ def _get_group_startup_time(group: NodeGroup, defaults: NodeGroupAutoscalingOpti
 
 
 def _get_readiness_lists(node: Node, deleted: bool, suspended: bool, young_since: int) -> tuple[str, ...]:
-    """Return the names of the lists of :class:`GroupReadiness` to which a node belongs that is not ready and active.
+    """Return the :class:`GroupReadiness` lists, by name, to which a node belongs that is not ready and active.
 
     ``registered`` is left out. ``deleted``: its instance no longer exists; ``suspended``: its instance is suspended. A
     node created after ``young_since`` is starting.
+
     Raises InputError if the creation time cannot be read.
     """
     if deleted:
@@ -716,7 +717,7 @@ def _get_readiness_lists(node: Node, deleted: bool, suspended: bool, young_since
 
 
 def _get_legacy_readiness_lists(node: Node, deleted: bool, now: Moment) -> tuple[str, ...]:
-    """Return the same names of lists as :func:`_get_readiness_lists`, by the rules of release 1.3.
+    """Return the lists of a node as :func:`_get_readiness_lists` does, but by the rules of release 1.3.
 
     A node is starting if a condition that keeps it from being ready changed less than two minutes after the node was
     created. A node that has been starting for more than 15 minutes (``LongNotStarted``) counts as unready everywhere.

@@ -227,11 +227,11 @@ def update_nodes_steps(
     templates: Container[str] | None = None,
     has_instance: Mapping[str, bool] | None = None,
 ) -> StepsOf[ClusterUpdateAction, ClusterUpdate]:
-    """Classify the nodes, end fulfilled and overdue requests, and compute the expected sizes.
+    """Classify the nodes, end fulfilled and overdue requests, and compute the acceptable sizes.
 
-    Yields a :class:`~kscale.effects.DecreaseTargetSize` for every scale-up request that timed out, by the total size
-    that was requested, even if some of the nodes exist (not in release 1.3), and events about timeouts. Groups with a
-    failed scale-up or failed instances enter back-off.
+    Yields events about scale-up requests that timed out and, except for release 1.3, a
+    :class:`~kscale.effects.DecreaseTargetSize` for each of them. The target decreases by the number of nodes that were
+    requested, even if some of them exist. Groups with a failed scale-up or failed instances enter back-off.
 
     Parameters
     ----------

@@ -61,11 +61,12 @@ __all__ = [
 def order_groups_decreasing(
     requests: NDArray[np.float64], asks: NDArray[np.intp], template: NodeTemplate
 ) -> NDArray[np.int64]:
-    """Return the positions of the groups by decreasing score: int64[groups]; equal ones keep their order.
+    """Return the positions of the groups by decreasing score: int64[groups]; groups with equal scores keep their order.
 
-    ``requests``: float64[K, 2], different amounts of cpu and memory; ``asks``: int[groups], each group's row of them.
-    The score is upstream's: requests relative to allocatable, without other resources. Upstream reads the requests
-    with the pod's status here, so a huge request wraps to a negative number.
+    ``requests``: float64[K, 2], K distinct pairs of (cpu, memory) that a pod requests; ``asks``: int[groups], each
+    group's row in ``requests``. The score is upstream's: the part of the template's allocatable cpu that a pod of the
+    group requests, plus that of memory. Upstream computes these requests with the pod's status, so a huge request wraps
+    to a negative number.
     """
     allocatable = template.node.status.allocatable or {}
     amounts = allocatable.get(CPU, _ZERO).milli_value(), allocatable.get(MEMORY, _ZERO).value()
@@ -108,15 +109,16 @@ def _has_self_anti_affinity(pod: PodClass) -> bool:
 
 
 def _is_fast_path_eligible(pod: PodClass) -> bool:
-    """Check that the class has no topology spread constraints, and only anti-affinity terms with the hostname key."""
+    """Check that the class has no topology spread constraints, and no anti-affinity term with a key except hostname."""
     return pod.spread is None and all(term.topology_key == HOSTNAME for term in pod.anti_affinity)
 
 
 def find_best_fast_path(groups: Sequence[tuple[PodClass | None, int]], template: NodeTemplate) -> int:
     """Return the position of the group that saves the most simulated placements, or -1 if no group is eligible.
 
-    ``groups`` are (exemplar, number of pods); the exemplar is None for an empty group, and the later of equal groups
-    wins. Amounts are doubles over the template's *capacity*, as upstream computes them.
+    ``groups`` are (class of the first pod or None if empty, number of pods). Of groups that save equally many
+    placements the last one is returned. Requests are compared with the template's *capacity*, not allocatable, in
+    floating point, as upstream does.
     """
     capacity = template.node.status.capacity or {}
     best, max_saved = -1, 0
@@ -149,9 +151,9 @@ class EstimateCache(msgspec.Struct, eq=False):
     _layouts: dict[tuple[int, int], _PodLayout] = {}
 
     def order(self, pods: GroupedPods, template: NodeTemplate) -> NDArray[np.int64]:
-        """Return the groups by decreasing score on a template: int64[groups].
+        """Return the positions of the groups by decreasing score on a template: int64[groups].
 
-        Equal orders are the same array.
+        Equal orders of the same pods are one cached array.
         """
         order = order_groups_decreasing(pods.requests, pods.asks, template)
         key = id(pods), order.tobytes()
@@ -161,9 +163,9 @@ class EstimateCache(msgspec.Struct, eq=False):
         return cached[1]
 
     def layout(self, pods: GroupedPods, order: NDArray[np.int64], last: int) -> _PodLayout:
-        """Return the pods, group after group in an order of :meth:`order`.
+        """Return the pods, group after group in ``order``, which is a result of :meth:`order`. The layout is cached.
 
-        ``last`` is the position of the group that is moved to the end, or -1.
+        ``last`` is the position in ``order`` of the group that is moved to the end, or -1 if none is.
         """
         key = id(order), last
         layout = self._layouts.get(key)
@@ -195,7 +197,10 @@ class _FirstCopyNumbers(dict[str, int]):
 
     @classmethod
     def of(cls, names: Sequence[str]) -> _FirstCopyNumbers:
-        """Return the smallest copy number in ``names`` of each template; other names are ignored."""
+        """Return, by template name, the smallest number of a copy among the node names (``TEMPLATE-e-NUMBER``).
+
+        Other names are ignored.
+        """
         first_numbers = cls()
         for name in names:
             copy = copy_number(name) if "-e-" in name else None
@@ -240,7 +245,7 @@ def estimate(
     options : EstimateOptions, optional
         Limits and fast path.
     cursor : int
-        Where the scan over nodes stands; upstream never resets it.
+        Position of the node at which the scan for a fitting node starts. Upstream never resets it between estimates.
     profile : SchedulerProfile, optional
         Scheduler profile.
     groups : sequence of sequences of pods, optional
@@ -286,8 +291,8 @@ def estimate_many(
     fresh_cursor : bool
         Start every template from ``cursor``, so that each result is that of :func:`estimate`.
     threads : int
-        Threads that share the templates; only with ``fresh_cursor``. They change the time only. One thread runs user
-        predicates and devices that are kept in a ledger.
+        Number of threads that share the templates; more than 1 requires ``fresh_cursor``. The results do not depend on
+        it. With user predicates, or devices that are kept in a ledger, one thread does all the work.
 
     Returns
     -------
@@ -416,7 +421,8 @@ def estimate_in_session(
     """Run one estimate on a session that holds the pods' classes.
 
     ``number`` is the template's number in the session; ``repeats`` caches results of earlier estimates in the session.
-    Of the session only the engine's cursor changes. Raises InputError for an unknown threshold.
+    The estimate's placements are reverted: of the session only the engine's cursor changes. Raises InputError if the
+    options name an unknown threshold.
     """
     limit = max(min(compute_node_limit(options), MAX_COUNT), -1)
     repeats = repeats or EstimateCache()

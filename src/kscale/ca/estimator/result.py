@@ -131,7 +131,8 @@ def get_stricter_limit(base: int, target: int) -> int:
 def get_sng_capacity(options: EstimateOptions) -> int:
     """Return by how many nodes the group and its similar groups (SNG) can grow.
 
-    The result is -1 if they cannot grow, and 0 (no limit) without context. Groups of unknown size do not count.
+    The result is -1 if they cannot grow, and 0 (no limit) with ``options.no_context``. Groups of unknown size do not
+    count.
     """
     if options.no_context:
         return 0
@@ -143,7 +144,10 @@ def get_sng_capacity(options: EstimateOptions) -> int:
 
 
 def get_cluster_capacity(options: EstimateOptions) -> int:
-    """Return how many nodes ``MaxNodesTotal`` still allows; 0 without limit or context, -1 if none."""
+    """Return how many nodes the cluster's maximum (``options.cluster_max_nodes``) still allows.
+
+    The result is -1 if it allows none, and 0 (no limit) if the maximum is 0 or with ``options.no_context``.
+    """
     if options.no_context or options.cluster_max_nodes == 0:
         return 0
     if options.cluster_max_nodes < 0 or options.cluster_max_nodes <= options.current_node_count:
@@ -229,14 +233,20 @@ class GroupedPods:
             self.asks[some] = of_class[self.class_of[self.starts[some]]]
 
     def in_session(self, session: Session) -> GroupedPods:
-        """Return a copy with the session's class numbers: ``unique`` has all classes that the session can check."""
+        """Return a copy that uses the session's class numbers.
+
+        ``unique`` of the copy has all classes that the session can check, also those of other pods.
+        """
         part = copy(self)
         class_of, unique = session.classes_of(self.unique)[self.class_of], [*session.pods[: session.checked_count]]
         vars(part).update(class_of=class_of, unique=unique, counted=None, _sums={}, _values=session.class_values)
         return part
 
     def select_groups(self, groups: NDArray[np.int64]) -> GroupedPods:
-        """Return the pods of some of the groups, in the given order."""
+        """Return a GroupedPods with only the groups at the positions ``groups``, in this order.
+
+        Returns ``self`` if these are all groups in their order.
+        """
         if len(groups) == len(self.starts) - 1 and (groups == np.arange(len(groups))).all():
             return self
         part = copy(self)
@@ -249,9 +259,10 @@ class GroupedPods:
         return part
 
     def spread(self, groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Return where the pods of the given groups are in ``members``: (positions int64[n], starts int32[groups + 1]).
+        """Return positions in ``members`` of the pods of some groups: (positions int64[n], starts int32[groups + 1]).
 
-        The positions are group after group, in the given order; group ``i`` has ``positions[starts[i]:starts[i + 1]]``.
+        The positions are group after group, in the order of ``groups``: the pods of ``groups[i]`` are at
+        ``positions[starts[i]:starts[i + 1]]``.
         """
         begins = self.starts[groups]
         sizes = self.starts[groups + 1] - begins
@@ -273,7 +284,7 @@ class GroupedPods:
         return self.counted
 
     def sum_requests(self, counts: NDArray[np.int64]) -> tuple[int, int]:
-        """Return the total requests of the pods; ``counts`` is the number of pods of each class (int64[classes]).
+        """Return the total requests of ``counts`` pods of each class (int64[classes]). Results are cached.
 
         The result is (cpu, memory) in billionths of a core and of a byte.
         """
@@ -288,7 +299,11 @@ class GroupedPods:
         return total
 
     def get_values(self, value_of: Callable[[Mapping[str, int]], float]) -> NDArray[np.float64]:
-        """Return ``value_of`` what a pod of each class occupies: float64[classes]. The last result is cached."""
+        """Return the value of a pod of each class: float64[classes].
+
+        ``value_of`` computes it from the amounts that the pod occupies, by resource. The result of the last function
+        is cached.
+        """
         for function, values in self._values:
             if function == value_of:
                 return values
@@ -315,7 +330,7 @@ class GroupedPods:
 def group_pods(snapshot: Snapshot, pods: PodsLike) -> GroupedPods:
     """Group the pods of a call by equivalence. Raises InputError if a pod cannot be read.
 
-    None stands for the pending pods, which are grouped once per snapshot.
+    None stands for the snapshot's pending pods; their groups are cached with the snapshot.
     """
     if pods is not None:
         return GroupedPods(snapshot, pods_of(snapshot, pods, waiting=True), None)
@@ -616,8 +631,15 @@ class EstimateResult(Result):
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return the packing problem of the pods on new nodes, and the packing that was found.
 
-        The result is (demand, count, capacity, maximum of a class on a node, patterns of the nodes). Resources that the
-        template does not limit, and those of which a request overflows, are left out.
+        The result consists of:
+
+        - what a pod of each class occupies: int64[classes, resources], the first resource is the number of pods
+        - the number of pods of each class: int64[classes]
+        - the template's room: int64[resources]
+        - how many pods of each class a node takes at most (1 if they use host ports): int64[classes]
+        - how many pods of each class each new node has: int64[nodes, classes]
+
+        Resources that the template does not limit, and those of which a request overflows, are left out.
         """
         session = self._session
         on_new = self.placement_numbers >= len(self.snapshot.nodes)

@@ -102,9 +102,9 @@ _ZERO_QUANTITY = Quantity.zero()
 def filter_least_waste(options: Sequence[Option], inputs: ExpanderInput) -> FilterResult:
     """Keep the options with the smallest score: wasted CPU fraction plus wasted memory fraction.
 
-    Options without a node in ``inputs.nodes`` are skipped. Requests are summed exactly and rounded up once; a node has
-    its *capacity*. Nodes without capacity make the score infinite or NaN: no later option beats a first option that is
-    NaN.
+    Options without a node in ``inputs.nodes`` are skipped. Requests are summed exactly and rounded up once. The waste
+    is relative to the capacity of the nodes, not to what is allocatable. Nodes without capacity make the score infinite
+    or NaN: no later option beats a first option that is NaN.
     """
     result = FilterResult(survivors=[])
     minimum = MinimumScore()
@@ -286,7 +286,7 @@ class Expansion(msgspec.Struct, kw_only=True):
 
     @property
     def has_tie(self) -> bool:
-        """Whether more than one option survived all filters."""
+        """Return whether more than one option survived all filters."""
         return len(self.survivors) > 1
 
     @property

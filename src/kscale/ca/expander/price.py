@@ -308,7 +308,7 @@ def filter_by_price(options: Sequence[Option], inputs: ExpanderInput) -> FilterR
 
 
 def _format_note(debug: str, parts: Mapping[str, float]) -> str:
-    """Return upstream's text on a score: the text about the option before it, and the numbers by name."""
+    """Return upstream's description of a score: the option's ``debug`` text, then name and value of each number."""
     numbers = " ".join(f"{name}={format_fixed(number)}" for name, number in parts.items())
     return f"{debug} | price-expander: {numbers}"
 
@@ -328,8 +328,8 @@ def filter_by_price_steps(
 ) -> StepsOf[GetPrices, FilterResult]:
     """Apply the price filter with ``inputs.prices``; if that is None, with prices that the cloud provider returns.
 
-    The provider is queried for the price of each option's template, and of one pod of each run; for that, a scale-up
-    lists pods one by one. If the request fails, no option has a price.
+    The provider is queried for the price of each option's template, and of the first pod of each :class:`PodRun`.
+    If the request fails, no option has a price, so none survives.
     """
     if inputs.prices is not None:
         return filter_by_price(options, inputs)

@@ -292,7 +292,7 @@ def parse_priorities(text: str) -> Priorities:
     """Parse the configuration into patterns by priority.
 
     Blank text, ``null`` and ``{}`` are valid and empty; the empty string itself is not. Raises
-    :class:`PriorityConfigError` with the text between upstream's prefix and suffix.
+    :class:`PriorityConfigError`, whose message is upstream's without its prefix and suffix.
     """
     if text == "":
         raise PriorityConfigError(
@@ -342,9 +342,9 @@ _MIN_PRIORITY = -1
 def filter_by_priority(options: Sequence[Option], inputs: ExpanderInput) -> FilterResult:
     """Keep the options of the highest priority that any pattern matches; ``scores`` are the negated priorities.
 
-    All options are kept without a ConfigMap, with one that cannot be read, or when no option has a priority of at least
-    -1. Except without a ConfigMap, a warning event reports this, and each group that nothing matches. Raises
-    MissingExtraError if RE2 or PyYAML is needed and not installed.
+    All options are kept in three cases: there is no ConfigMap (``inputs.priorities`` is None), it cannot be read, or no
+    option has a priority of at least -1. The last two cases emit a warning event, as does each group that no pattern
+    matches. Raises MissingExtraError if RE2 or PyYAML is needed and not installed.
     """
     result = FilterResult(survivors=list(options))
     if not options or inputs.priorities is None:

@@ -39,10 +39,13 @@ class RankedOption(msgspec.Struct, frozen=True, kw_only=True):
 def least_cost(question: RankOptions, prices: Mapping[str, float]) -> list[RankedOption]:
     """Score options by the cost of their new nodes divided by the value of their pods: the smaller, the better.
 
-    The result has one entry per option, in the order of the options. ``prices``: $/h of a node by group. A core is
-    worth the least that any group charges for one (:func:`kscale.ca.expander.price.build_group_prices`), so that no
-    option costs less than its pods are worth. The score is infinite if only the nodes cost something, and 0 if nothing
-    does. Options without known price or node have no score.
+    ``question``: the options with their pods, and a node of each group. ``prices``: $/h of a node by group. The result
+    has one entry per option, in the order of the options.
+
+    Pods are worth what they request at the lowest price of a core that any group has
+    (:func:`kscale.ca.expander.price.build_group_prices`), so no option costs less than its pods are worth. If the pods
+    are worth nothing, the score is infinite for nodes with a cost, and 0 for free nodes. Options without known price or
+    node have no score.
     """
     rankable = [option for option in question.options if option.group in prices and option.group in question.nodes]
     templates = {option.group: NodeTemplate(node=question.nodes[option.group]) for option in rankable}
@@ -65,9 +68,10 @@ def least_cost(question: RankOptions, prices: Mapping[str, float]) -> list[Ranke
 def least_waste(question: RankOptions) -> list[RankedOption]:
     """Score options by the part of CPU and memory that would be idle, as upstream's least-waste expander does.
 
-    The result has one entry per option, in the order of the options; the smaller score is better. Options without a
-    node, or with a pod that does not fit an empty node, have no score. Ties are ranked by the number of nodes above the
-    proven minimum that the pods need (:func:`needed_nodes`).
+    ``question``: the options with their pods, and a node of each group. The result has one entry per option, in the
+    order of the options; the smaller score is better. Options without a node, or with a pod that does not fit an empty
+    node, have no score. Ties are broken by the number of nodes above the proven minimum that the pods need
+    (:func:`needed_nodes`).
     """
     options = [
         Option(group=entry.group, node_count=entry.node_count, pods=[PodRun(run.pod, run.count) for run in entry.pods])

@@ -46,7 +46,7 @@ class PodRun(msgspec.Struct, frozen=True):
 
     @property
     def data(self) -> dict[str, Any]:
-        """Return the pod's API data, as read if the record is known, else converted from the struct."""
+        """Return the pod's API data: that of ``record``, or if there is none, that of ``pod``."""
         return to_dict(self.pod) if self.record is None else self.record.data()
 
 
@@ -156,7 +156,10 @@ class ExpanderInput:
 
     @property
     def hour(self) -> tuple[Moment, Moment]:
-        """Return start and end of the hour for which prices are requested; it begins at ``now`` (None: at 0)."""
+        """Return start and end of the hour for which prices are requested.
+
+        The hour begins at ``now``, or in 1970 if ``now`` is None.
+        """
         start = self.now or 0
         return start, start + HOUR
 

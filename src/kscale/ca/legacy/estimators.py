@@ -181,6 +181,7 @@ def estimate_legacy_binpacking(
     Returns
     -------
     LegacyBinpackingEstimate
+        The number of new nodes and the placement of the pods.
 
     Notes
     -----

@@ -89,7 +89,7 @@ def get_legacy_gpu_name(node: Node, template: NodeTemplate | None) -> str:
     - Node without GPU label: empty, or ``generic`` if it has GPUs.
     - Labelled node whose capacity lists GPUs, even 0: the label's value, or ``not-listed`` if upstream does not know
       it.
-    - Other labelled node: ``missing-gpu`` if the template has them, otherwise ``unexpected-label``.
+    - Other labelled node: ``missing-gpu`` if the template's capacity lists GPUs, otherwise ``unexpected-label``.
     """
     capacity = (node.status.capacity or {}).get(_NVIDIA_GPU)
     kind = (node.metadata.labels or {}).get(LEGACY_GPU_LABEL)

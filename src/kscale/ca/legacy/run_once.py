@@ -170,10 +170,10 @@ def remove_legacy_unregistered_steps(
     now: Moment,
     options: AutoscalingOptions,
 ) -> StepsOf[DeleteNodes | Emit, AutoscalerError | None]:
-    """Remove long unregistered instances one by one, the oldest first, no group below its minimum.
+    """Remove long unregistered instances one by one, the oldest first, as long as their group is above its minimum.
 
-    Adds the removed instances and the warnings to ``repair``. The first refusal of the provider ends the removal: its
-    error is returned, otherwise None.
+    Adds the removed instances and the warnings to ``repair``. Stops at the first deletion that the provider refuses and
+    returns its error; None without error.
     """
     provision = duration(options.max_node_provision_time)
     oldest_first = sorted(state.unregistered.items(), key=lambda item: (item[1].since, item[0]))
@@ -342,7 +342,10 @@ def _drain_and_delete(
 
 
 def _mark_legacy_to_be_deleted(p: Progress, node: Node) -> StepsOf[TaintAction | Emit, AutoscalerError | None]:
-    """Add the deletion taint without cordoning the node, as release 1.3 does. Returns the error, if any."""
+    """Add the deletion taint without cordoning the node, as release 1.3 does.
+
+    Returns the error, which is also emitted as an event; None on success.
+    """
     refusal = yield from mark_to_be_deleted(p, node, cordon=False)
     if refusal is None:
         return None

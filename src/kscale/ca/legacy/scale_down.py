@@ -59,9 +59,9 @@ __all__ = [
 
 
 def calculate_legacy_utilization(node: Node, pods: Iterable[Pod]) -> tuple[Utilization, str | None]:
-    """Return the larger utilization of cpu and memory: container requests over allocatable.
+    """Return (the larger utilization of cpu and memory, error message or None).
 
-    If the utilization is unknown the node counts as unused, and the second item is the error message (else None).
+    The utilization is the requests of containers over allocatable; with an error message it is 0.
     """
     asked = [container.resources.requests or {} for pod in pods for container in pod.spec.containers]
     used = {
@@ -93,16 +93,18 @@ class PodsToDrain(msgspec.Struct, kw_only=True):
 
 
 class _BlockedError(Exception):
+    """A pod blocks the drain of its node."""
+
     def __init__(self, pod: Pod, reason: str, text: str) -> None:
         self.pod, self.reason, self.text = pod, reason, text
 
 
 def get_pods_to_drain(pods: Iterable[Pod], context: DrainContext, *, system: bool, storage: bool) -> PodsToDrain:
-    """Check the pods of a node up to the first that blocks, then the disruption budgets.
+    """Return the pods that must move when a node with these pods is drained, and the first pod that blocks the drain.
 
-    With ``system``, system pods without a budget block; with ``storage``, pods with local storage block. Without
-    listers in the context controllers are assumed to exist (the fast mode). Otherwise they must exist and have enough
-    replicas.
+    Disruption budgets are checked after all other rules. The list ends before the first blocking pod. With ``system``,
+    system pods without a budget block; with ``storage``, pods with local storage block. If the context has listers, the
+    pods' controllers must exist and have enough replicas; without listers (the fast mode) this is not checked.
     """
     pods_to_move: list[Pod] = []
     try:
@@ -117,9 +119,9 @@ def get_pods_to_drain(pods: Iterable[Pod], context: DrainContext, *, system: boo
 def _is_pod_to_move(pod: Pod, context: DrainContext, system: bool, storage: bool) -> bool:
     """Check whether a pod must move when its node is drained. Raises _BlockedError if it blocks the drain.
 
-    False for mirror and DaemonSet pods, and for pods that should have ended long ago.
-
-    ``system``: system pods without a budget block; ``storage``: pods with local storage block.
+    False for mirror and DaemonSet pods, and for pods whose deletion timestamp is long past. Other pods that have ended
+    or are annotated as safe to evict must move without further checks. ``system``: system pods without a budget block;
+    ``storage``: pods with local storage block.
     """
     deleted = pod.metadata.deletion_timestamp
     if is_mirror_pod(pod):
@@ -224,10 +226,11 @@ class LegacyRemovalSimulator:
         """Return the pods of a node that are not expendable."""
         return [self._pods.pod(i) for i in self._on[self.index[node]]]
 
-    def empty(self, names: Iterable[str], context: DrainContext) -> list[str]:
+    def find_empty_nodes(self, names: Iterable[str], context: DrainContext) -> list[str]:
         """Return which of the nodes have neither a pod to move nor one that blocks a drain.
 
-        Expendable pods count as pods; budgets are not checked.
+        A node with expendable pods is not empty. Of ``context`` only the time and the options are used: neither budgets
+        nor controllers are checked.
         """
         fast_context = DrainContext(context.now, context.options)
         empty_nodes = []
@@ -238,7 +241,7 @@ class LegacyRemovalSimulator:
                 empty_nodes.append(name)
         return empty_nodes
 
-    def masters(self) -> set[str]:
+    def find_masters(self) -> set[str]:
         """Return the names of the nodes that run an API server."""
         key, value = _API_SERVER_LABEL
         nodes: set[str] = set()
@@ -251,9 +254,9 @@ class LegacyRemovalSimulator:
     def find_places(self, name: str, keys: Sequence[str]) -> RemovableNode | UnremovableCandidate:
         """Find a place on other nodes for the pods ``keys`` of the node ``name``, one after the other.
 
-        A pod goes to its hint if it fits there, else to the first node in the list that it fits. Other candidates take
-        pods like any other node. All placements are reverted afterwards; ``new_hints`` and ``usage`` keep them, even if
-        a later pod has no place. Returns the places, or the first pod without one.
+        A pod goes to its hint if it fits there, else to the first node in the list that it fits. Other candidates for
+        removal take pods like any other node. Returns the places, or the first pod without one. The placements are
+        reverted before the return, but are recorded in ``new_hints`` and ``usage``, even if a later pod has no place.
         """
         engine, n = self._engine, self.index[name]
         here = self._on[n]
@@ -293,7 +296,10 @@ def _group_pods_by_node(pods: MovingPods, nodes: int) -> list[list[int]]:
 
 
 def _can_take_pods(node: Node) -> bool:
-    """Check the node as release 1.3 does: ready, network, enough disk, not cordoned. A missing condition is fine."""
+    """Check whether moved pods may be placed on the node, as release 1.3 does.
+
+    The node must be ready, have network and enough disk, and not be cordoned. A missing condition is fine.
+    """
     bad = {"OutOfDisk": "True", "DiskPressure": "True", "NetworkUnavailable": "True"}
     for condition in node.status.conditions:
         if condition.type == "Ready" and condition.status != "True":
@@ -353,6 +359,8 @@ def start_cooldowns(state: LoopState, now: Moment) -> LoopState:
 
 
 class _LegacyScaleDown:
+    """One scale-down pass of release 1.3 (:func:`plan_legacy_scale_down`)."""
+
     def __init__(self, context: ScaleDownContext) -> None:
         self.context, self.options, self.now = context, context.options, context.now
         self.nodes, self.groups, self.listers, self.pdbs = context.nodes, context.groups, context.listers, context.pdbs
@@ -379,7 +387,7 @@ class _LegacyScaleDown:
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     def run(self) -> ScaleDownPlan:
-        """Decide which nodes are unneeded and which of them to delete.
+        """Decide which nodes are unneeded and which of them to delete, and return the plan.
 
         No node is chosen if scale-down is disabled or in cooldown, or while an earlier deletion is in progress.
         """
@@ -446,11 +454,9 @@ class _LegacyScaleDown:
     # -- unneeded nodes ----------------------------------------------------------------------------------------------
 
     def _update_unneeded(self, candidates: Sequence[str]) -> dict[str, Moment]:
-        """Find the unneeded nodes among the candidates.
+        """Find the unneeded nodes among the candidates, and return the time since when each is unneeded, by name.
 
-        Returns their names, each with the time since when it is unneeded.
-
-        Empty nodes come after the nodes that the simulation found. Also updates ``judged``, ``removable``,
+        Nodes whose removal was simulated come first, then empty nodes. Also updates ``judged``, ``removable``,
         ``unremovable``, ``failures`` and ``unremovable_until``.
         """
         index, options = self.simulator.index, self.options
@@ -458,7 +464,8 @@ class _LegacyScaleDown:
             name: time for name, time in self.memory.unremovable_until.items() if name in index and time > self.now
         }
         low = [name for name in candidates if self._is_low(name)]
-        empty = self._take_above_minimum(self.simulator.empty(low, self._build_drain_context()), len(low), None)
+        empty_nodes = self.simulator.find_empty_nodes(low, self._build_drain_context())
+        empty = self._take_above_minimum(empty_nodes, len(low), None)
         unneeded_since = self.memory.unneeded_since
         others = [name for name in low if name not in set(empty)]
         if options.scale_down_non_empty_candidates_count > 0:
@@ -501,14 +508,15 @@ class _LegacyScaleDown:
             self.unremovable[name] = UnremovableNode(reason=reason)
         return reason is None
 
-    def _find_removable_nodes(self, names: Iterable[str], most: int) -> list[str]:
-        """Return up to ``most`` of the nodes whose pods fit elsewhere, each simulated on the complete cluster.
+    def _find_removable_nodes(self, names: Iterable[str], max_count: int) -> list[str]:
+        """Return the first ``max_count`` of the nodes whose pods fit on other nodes.
 
-        Stores the placement of these nodes in ``removable``, and records why others cannot be removed.
+        Each removal is simulated as if no other node was removed. Stores the places of the pods in ``removable``, and
+        records why other nodes cannot be removed.
         """
         removable_names: list[str] = []
         for name in names:
-            if len(removable_names) >= most:
+            if len(removable_names) >= max_count:
                 break
             answer = self._simulate(name, self._build_drain_context())
             if isinstance(answer, RemovableNode):
@@ -539,7 +547,7 @@ class _LegacyScaleDown:
         self.unremovable_until[answer.node] = later(self.now, _UNREMOVABLE_RECHECK_TIMEOUT)
 
     def _build_drain_context(self, *, detailed: bool = False) -> DrainContext:
-        """Build the inputs of the drain rules. Only with ``detailed`` controllers are looked up."""
+        """Build the inputs of the drain rules. With ``detailed``, the rules look up the controllers of pods."""
         return DrainContext(self.now, self.options, self.listers if detailed else None, self.pdbs)
 
     def _build_unneeded_node(self, name: str, since: Moment) -> UnneededNode:
@@ -560,7 +568,7 @@ class _LegacyScaleDown:
         ``unremovable``.
         """
         chosen = NodesToDelete()
-        masters = self.simulator.masters()
+        masters = self.simulator.find_masters()
         left = self._get_headroom(limits)
         candidates = []
         for node in self.nodes:
@@ -574,7 +582,7 @@ class _LegacyScaleDown:
                 chosen.unremovable[name] = reason
         if not candidates:
             return "ScaleDownNoUnneeded", chosen
-        empty = self.simulator.empty(candidates, self._build_drain_context())
+        empty = self.simulator.find_empty_nodes(candidates, self._build_drain_context())
         chosen.empty = self._take_above_minimum(empty, self.options.max_empty_bulk_delete, left)
         if chosen.empty:
             return "ScaleDownNodeDeleted", chosen
@@ -633,7 +641,10 @@ class _LegacyScaleDown:
         }
 
     def _exceeds_headroom(self, node: Node, group: NodeGroup, left: Mapping[str, int | None]) -> bool:
-        """Check whether the node has more of a resource than ``left`` allows to remove; True if either is unknown."""
+        """Check whether the node has more of a resource than ``left`` allows to remove.
+
+        True if either amount is unknown.
+        """
         try:
             amounts = self._resources(node, group, left)
         except AutoscalerError:
@@ -644,8 +655,10 @@ class _LegacyScaleDown:
                 return True
         return False
 
-    def _take_above_minimum(self, names: Iterable[str], most: int, left: dict[str, int | None] | None) -> list[str]:
-        """Return the first ``most`` nodes that can be removed without going below a minimum.
+    def _take_above_minimum(
+        self, names: Iterable[str], max_count: int, left: dict[str, int | None] | None
+    ) -> list[str]:
+        """Return the first ``max_count`` nodes that can be removed together without going below a minimum.
 
         Minima are those of the node groups and, unless ``left`` is None, of the resources: removed resources are
         subtracted from ``left`` (:meth:`_get_headroom`). Nodes without a group or whose group's size is unknown are
@@ -659,7 +672,7 @@ class _LegacyScaleDown:
                 continue
             room = spare.setdefault(group.id, max(0, group.size - group.min_size))
             node = self.nodes[self.simulator.index[name]]
-            if not room or len(accepted) >= most:
+            if not room or len(accepted) >= max_count:
                 continue
             if left is not None:
                 if self._exceeds_headroom(node, group, left):
@@ -673,10 +686,10 @@ class _LegacyScaleDown:
         return accepted
 
     def _resources(self, node: Node, group: NodeGroup | None, limited: Iterable[str]) -> dict[str, int]:
-        """Return the resources of the node itself by name, which release 1.3 counts.
+        """Return the resources of this node by name; current releases count those of the group's first node instead.
 
-        GPUs are counted only if ``limited`` names a resource other than CPU and memory. Raises AutoscalerError for
-        unknown GPUs.
+        Only cores and memory are counted, unless ``limited`` names another resource. Raises AutoscalerError if the
+        number of GPUs is needed and unknown.
         """
         if all(name in (CPU, MEMORY) for name in limited):
             return count_cores_and_memory(node)

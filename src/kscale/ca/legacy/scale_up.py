@@ -213,15 +213,17 @@ def build_legacy_templates(
     groups: Groups,
     cache: Mapping[str, NodeTemplate],
 ) -> tuple[dict[str, NodeTemplate], dict[str, NodeTemplate]]:
-    """Return the templates by group id, and the example nodes to cache for the next loop, by group id, too.
+    """Return the templates by group id, and the example nodes to cache for the next loop, also by group id.
 
-    ``example_of`` returns a node with its pods; ``cache``: examples of the previous loop. The first of these that
-    exists is the template of a group:
+    ``example_of`` returns a node with its pods; ``cache``: examples of the previous loop. The template of a group is
+    the first of these that exists:
 
-    1. its first ready and schedulable node, however young the node is; 2. the cached example, however old it is; 3. the
-    group's own description with every DaemonSet pod that fits, resources included; 4. any node of the group.
+    1. its first ready and schedulable node, however young the node is
+    2. the cached example, however old it is
+    3. the group's own description with every DaemonSet pod that fits, resources included
+    4. its first node that is not ready or not schedulable
 
-    Groups with none of these have no template. Nodes whose group cannot be determined are no examples.
+    Groups with none of these have no template. Nodes whose group cannot be determined are ignored.
     """
     templates: dict[str, NodeTemplate] = {}
     examples = {name: template for name, template in cache.items() if name in groups}
@@ -262,7 +264,7 @@ def _sanitize_node(node: Node, group: str) -> Node:
 
 
 def _build_from_node(example: NodeTemplate, group: str) -> NodeTemplate:
-    """Build the group's template from a node, of whose pods only mirror pods and DaemonSet pods stay."""
+    """Build the group's template from an example node. Keeps the mirror pods and DaemonSet pods of the example only."""
 
     def stays(pod: Pod) -> bool:
         owner = controller_of(pod.metadata)
@@ -274,7 +276,7 @@ def _build_from_node(example: NodeTemplate, group: str) -> NodeTemplate:
 def _build_from_group(template: NodeTemplate, daemonsets: Iterable[DaemonSet], group: str) -> NodeTemplate:
     """Build the group's template from its own description, plus every DaemonSet pod that fits.
 
-    Each is checked by itself, so all of them together may not fit.
+    Each pod is checked on the node without other DaemonSet pods, so all of them together may not fit.
     """
     node = _sanitize_node(template.node, group)
     pods = [build_daemon_set_pod(item, node.name, "0") for item in daemonsets if should_run(item, node)]
@@ -390,9 +392,9 @@ def _add_candidate(
     labels: Mapping[str, str],
     devices: Mapping[str, Quantity],
 ) -> None:
-    """Add the group with these labels and devices to the candidates.
+    """Add the group to the candidates, with a template that has additional ``labels`` and ``devices``.
 
-    ``base``: its template without them. If the group's own labels conflict with these labels, only a warning is added.
+    ``base``: the template to extend. If ``labels`` conflict with labels of ``base``, only a warning is added.
     """
     node = base.node
     own = node.metadata.labels or {}
@@ -456,7 +458,10 @@ class LegacyScaleUpResult(msgspec.Struct, kw_only=True):
 
 
 def count_legacy_upcoming_nodes(state: ClusterStateRegistry, groups: Groups) -> dict[str, int]:
-    """Return how many nodes each group lacks compared to its target size, by group id; other groups are left out."""
+    """Return how many nodes each group lacks compared to its target size, by group id.
+
+    Groups that lack no node are left out.
+    """
     counts = {group.id: count_upcoming_nodes(state, group.id) for group in groups}
     return {name: count for name, count in counts.items() if count > 0}
 
@@ -494,8 +499,8 @@ class _LegacyOrchestrator:
     def get_remaining_limits(self, nodes: Sequence[Node]) -> dict[str, int]:
         """Return how much of each limited resource may still be added, by name.
 
-        ``nodes``: the ready nodes; those without a group count as they are. Raises AutoscalerError if the resources in
-        use cannot be counted.
+        ``nodes``: the ready nodes; those without a group count with their own capacity. Raises AutoscalerError if the
+        resources in use cannot be counted.
         """
         try:
             alone = [node for node in nodes if self.groups.find_group_of_node(node.name) is None]
@@ -544,7 +549,7 @@ class _LegacyOrchestrator:
             result.left_out[group.id] = f"No need for any nodes in {group.id}"
 
     def _fitting(self, group: str) -> list[int]:
-        """Return the indices of the pods that fit an empty node of the group; store the verdicts on others."""
+        """Return the indices of the pods that fit an empty node of the group; store the verdicts on the other pods."""
         numbers = sorted({int(self.class_of[i]) for i in self.leader})
         verdicts = self.session.verdicts_on_copy(self.which[group], 0, numbers)
         of_pod = [verdicts[int(self.class_of[i])] for i in self.leader]
@@ -751,7 +756,8 @@ def _explain_skipped_group(
 def _balance_legacy(groups: Sequence[NodeGroup], new_nodes: int) -> list[ScaleUpInfo]:
     """Split the new nodes among the groups. Returns a resize for each group that grows; none if they have no room.
 
-    Same as the current rule, except that a group above its maximum reduces the room of the others.
+    Works like :func:`balance_scale_up_between_groups`, except that a group above its maximum reduces the room of the
+    other groups.
     """
     room = sum(group.max_size - group.size for group in groups)
     sizes = [GroupSize(id=group.id, target=group.size, max=group.max_size) for group in groups]

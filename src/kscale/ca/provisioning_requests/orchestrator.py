@@ -214,7 +214,7 @@ def _set_provisioned_condition(
 ) -> ProvisioningRequest:
     """Return the request with the condition Provisioned; ``holds``: whether its status is True.
 
-    Upstream writes requests of the class best-effort-atomic by a server-side apply without ``observedGeneration``.
+    The condition has no ``observedGeneration``, as upstream writes none for the class best-effort-atomic.
     """
     return set_request_condition(request, PROVISIONED_CONDITION, reason, message, now, holds=holds, observed=False)
 

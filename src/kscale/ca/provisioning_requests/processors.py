@@ -77,8 +77,8 @@ class HintingSimulator:
     def try_schedule(self, snapshot: Snapshot, pods: Sequence[Pod], *, break_on_failure: bool = False) -> PlaceResult:
         """Place the pods and return the result (:func:`kscale.place`).
 
-        ``break_on_failure``: leave each priority at its first pod that fits nowhere. The next call starts with the
-        hints and the cursor of this one.
+        ``break_on_failure``: place no more pods of a priority after the first one that fits nowhere. The next call
+        starts with the hints and the cursor of this one.
         """
         before = PlaceState(cursor=self.cursor, hints=self.hints)
         result = place(snapshot, list(pods), state=before, profile=self._profile, break_on_failure=break_on_failure)
@@ -152,8 +152,9 @@ def refresh_requests_steps(
 
     At most 20 requests are marked in one call; further ones wait for the next loop.
 
-    ``instance`` is ``--check-capacity-processor-instance`` (:func:`is_supported_request`). Returns the keys of these
-    requests; a failed write or deletion becomes a warning there. Raises InputError if a time of a request is invalid.
+    ``instance`` is ``--check-capacity-processor-instance`` (:func:`is_supported_request`). The result has the keys of
+    the marked and deleted requests, and a warning for each failed write or deletion. Raises InputError if a time of a
+    request is invalid.
     """
     p, result = Progress(moment(now)), RefreshResult()
     expired: list[ProvisioningRequest] = []
@@ -229,10 +230,11 @@ class BookingResult(msgspec.Struct, kw_only=True):
 def book_capacity_steps(
     requests: LoopRequests, placed: Iterable[Pod], *, now: Moment, instance: str = ""
 ) -> StepsOf[WriteStatus, BookingResult]:
-    """Return the pods of each provisioned request that has fewer pods on nodes than it requested.
+    """Return the pods whose capacity is booked: all pods of each provisioned request that lacks pods on nodes.
 
-    Marks a request as expired if all its pods are on nodes, and as failed if its pods cannot be built. ``placed`` are
-    the pods on the nodes of the snapshot. ``instance``: as in :func:`is_supported_request`.
+    A request lacks pods if fewer are on nodes than it requested. Otherwise it is marked as expired; it is marked as
+    failed if its pods cannot be built. ``placed`` are the pods on the nodes of the snapshot. ``instance``: as in
+    :func:`is_supported_request`.
     """
     p, result = Progress(moment(now)), BookingResult()
     pod_counts = Counter(f"{pod.namespace}/{name}" for pod in placed if (name := get_consumed_request(pod)) is not None)
@@ -332,20 +334,21 @@ def get_check_capacity_batch_steps(
     requests: LoopRequests,
     retries: RetryTimes,
     *,
-    most: int,
+    max_requests: int,
     now: Moment,
     instance: str = "",
     backoff: RetryBackoff = _DEFAULT_BACKOFF,
 ) -> StepsOf[WriteStatus, InjectedRequests]:
-    """Return up to ``most`` pending check-capacity requests that have waited long enough, with their pods.
+    """Return up to ``max_requests`` pending check-capacity requests that have waited long enough, with their pods.
 
-    ``retries``: how long failed requests wait, by UID; it is not changed, the result has the new ones. A request that
-    has just been injected waits again, as in upstream: its next failure has been counted. A request without its pod
-    templates is marked as failed instead.
+    ``retries``: how long failed requests wait, by UID. It is not changed; the result has the new waiting times. Each
+    time a retried request is found due, its waiting time doubles. A request that :func:`inject_next_request_steps` has
+    just found due may therefore not be due again here, as in upstream. A request whose pod templates are missing is
+    marked as failed and not returned.
     """
     p, injected = Progress(moment(now)), InjectedRequests(retries=dict(retries))
     for request in requests:
-        if len(injected.requests) >= most:
+        if len(injected.requests) >= max_requests:
             break
         if not is_check_capacity_request(request, instance) or not _is_due(request, injected.retries, backoff, p.now):
             continue
@@ -360,7 +363,7 @@ def _build_pods_or_fail(
 ) -> StepsOf[WriteStatus, list[Pod] | None]:
     """Build the pods of a request. If a template is missing, mark the request as failed and return None.
 
-    Then also sets ``processed`` of ``injected``, and adds a warning to it if the mark cannot be written.
+    In that case also sets ``injected.processed``, and adds a warning to ``injected`` if the mark cannot be written.
     """
     try:
         return requests.pods_of(request)
@@ -381,10 +384,11 @@ def _add_condition_warning(
 
 
 def _is_due(request: ProvisioningRequest, retries: RetryTimes, backoff: RetryBackoff, now: Moment) -> bool:
-    """Check whether a request may be processed now. The delay grows with each failure; a new request has none.
+    """Check whether a request may be processed now. A new request needs not wait; a retry waits after each attempt.
 
-    Updates ``retries``; the entry of a request that failed or is provisioned is removed, and the oldest entry if there
-    are too many. Raises InputError if the time of the condition is malformed.
+    Updates ``retries``: doubles the waiting time of a retry that is due, removes the entry of a request that failed or
+    is provisioned, and removes the oldest entry if there are too many. Raises InputError if the time of the condition
+    is malformed.
     """
     uid = request.metadata.uid
     if has_condition(request, FAILED_CONDITION, PROVISIONED_CONDITION):
@@ -541,7 +545,7 @@ class ProvisioningRequestProcessor:
         injection = yield from get_check_capacity_batch_steps(
             self.requests,
             self.memory.retries,
-            most=self.options.check_capacity_provisioning_request_max_batch_size,
+            max_requests=self.options.check_capacity_provisioning_request_max_batch_size,
             now=now,
             instance=self._instance,
             backoff=self._backoff,

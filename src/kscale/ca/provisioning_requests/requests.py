@@ -205,8 +205,8 @@ class LoopRequests:
     def write(self, p: Progress, request: ProvisioningRequest) -> StepsOf[WriteStatus, str]:
         """Write the status of a request. Returns the error message; empty on success.
 
-        The request replaces the one that is held here, also if the write fails; its resource version is that of the
-        response if there is one.
+        Stores the request in this object, even if the write fails, with the resource version of the response if there
+        is one.
         """
         outcome = yield from p.act(WriteStatus(request))
         version = outcome.value or request.metadata.resource_version

@@ -80,10 +80,11 @@ def filter_atomic_groups(
 ) -> AtomicFilterResult:
     """Remove the candidates of atomic groups (zero-or-max scaling) unless all nodes of the group are candidates.
 
-    These are all if they are as many as the group's target size or its registered nodes.
+    A group counts as complete if it has as many candidates as its target size, or as it has registered nodes.
 
-    Candidates without a group, or whose group or options are unknown, are removed as well. Those that are kept stay in
-    order, except that those of atomic groups follow at the end, group by group.
+    Candidates without a group, or whose group or options are unknown, are removed as well. The remaining candidates
+    keep their order, except that those of atomic groups are moved to the end, group by group. The result has a reason
+    for each removed candidate.
     """
     result = AtomicFilterResult(remaining=[], unremovable={})
     atomic: dict[str, list[str]] = {}
@@ -113,7 +114,7 @@ def filter_atomic_groups(
 def _find_refusal_reason(group: NodeGroup, considered: int, nodes: Iterable[Node]) -> str | None:
     """Return why an atomic group cannot be removed; None if all its nodes are candidates.
 
-    ``considered``: number of the group's candidates.
+    ``considered``: number of the group's candidates. A group whose target size is unknown cannot be removed.
     """
     if group.target_size_error is not None:
         return unremovable_reasons.UNEXPECTED_ERROR
@@ -196,7 +197,8 @@ def filter_out_delayed(
 ) -> list[str]:
     """Return the nodes whose group is not in the delay after its last scale-up, scale-down or failed scale-down.
 
-    ``changes``: times of these. Nodes whose group is unknown are left out. Used with ``--scale-down-delay-type-local``.
+    ``changes``: the times of these three events by group. Nodes whose group is unknown are left out. Used with
+    ``--scale-down-delay-type-local``.
     """
     delays = (
         (changes.scale_up, duration(options.scale_down_delay_after_add)),
@@ -300,12 +302,12 @@ class _BudgetCropper:
         self.may_overflow = True
         self.out = CroppedNodes(empty=[], drain=[])
 
-    def select_whole_group(self, group_id: str, empty: list[str], drain: list[str]) -> None:
+    def select_complete_group(self, group_id: str, empty: list[str], drain: list[str]) -> None:
         """Select an atomic group and charge the budgets, which may become negative: the caller has checked them.
 
         ``empty``, ``drain``: all nodes of the group that were chosen for deletion, without and with pods to move. Does
-        nothing if they are not the whole group, or if the group's target size is unknown. Afterwards ``may_overflow``
-        is False.
+        nothing if they are not all nodes of the group, or if the group's target size is unknown. Otherwise sets
+        ``may_overflow`` to False.
         """
         group = self.groups[group_id]
         if group.target_error is not None:
@@ -340,14 +342,14 @@ class _BudgetCropper:
                 exhausted = self.nodes == 0 or (bool(drained) and self.drains == 0)
                 if exhausted or not self.may_overflow:
                     return
-            self.select_whole_group(group_id, nodes, drained)
+            self.select_complete_group(group_id, nodes, drained)
 
     def select_drain_groups(self, empty: _NodesByGroup, drain: _NodesByGroup) -> None:
         """Select atomic groups that have no empty nodes, until one exceeds the budget of drains.
 
-        The first atomic group selected may exceed it, unless it is exactly 0. Before, the budget of drains is lowered
-        to that of nodes. ``empty``, ``drain``: the chosen nodes of atomic groups by group id, without and with pods to
-        move.
+        The budget of drains is lowered to that of nodes first. The first atomic group selected may exceed the budget,
+        unless that is exactly 0. ``empty``, ``drain``: the chosen nodes of atomic groups by group id, without and with
+        pods to move.
         """
         self.drains = min(self.nodes, self.drains)
         for group_id, nodes in drain.items():
@@ -355,7 +357,7 @@ class _BudgetCropper:
                 continue
             if self.drains < len(nodes) and (self.drains == 0 or not self.may_overflow):
                 return
-            self.select_whole_group(group_id, [], nodes)
+            self.select_complete_group(group_id, [], nodes)
 
     def select_individual_nodes(self, empty: _NodesByGroup, drain: _NodesByGroup) -> None:
         """Select single nodes of groups that are not atomic, empty nodes first, as far as the budgets allow.
@@ -397,7 +399,7 @@ def _split_by_atomicity(
 
 
 def assign_groups(names: Iterable[str], groups: Groups) -> list[NodeInGroup]:
-    """Return each node with the id of its group; the id is empty if it has none or the group is unknown."""
+    """Return each node with the id of its group; the id is empty if the node has no group or its group is unknown."""
     names = [*names]
     group_of = groups.ids_of_nodes(names)
     return [NodeInGroup(node=name, group=group or "") for name, group in zip(names, group_of, strict=True)]

@@ -377,7 +377,7 @@ class PodsToMove(msgspec.Struct, kw_only=True):
 
 @lru_cache(8)
 def _build_rules(replica_count: bool, system: bool, local_storage: bool) -> tuple[Rule, ...]:
-    """Return the rules in registration order. Each argument says whether the rule of that name is included."""
+    """Return the rules in upstream's order. The arguments say whether the three optional rules are included."""
     every = (
         (True, "Mirror", check_mirror),
         (True, "LongTerminating", check_long_terminating),
@@ -406,7 +406,7 @@ def default_rules(options: AutoscalingOptions) -> tuple[Rule, ...]:
 
 @typed
 def get_default_rules(options: AutoscalingOptions) -> list[Rule]:
-    """Return the rules in registration order; three of them depend on options."""
+    """Return the rules in upstream's order; whether three of them are included depends on options."""
     return [*default_rules(options)]
 
 

@@ -63,7 +63,7 @@ def check_eligibility(
     dra_claims: Iterable[ResourceClaim] = (),
     sums: Callable[[NodeGroupAutoscalingOptions], Usage | None] | None = None,
 ) -> Eligibility:
-    """Check one node; the first failing check is the result.
+    """Return the eligibility of one node; its ``reason`` is that of the first check that excludes the node.
 
     ``node`` is None if the candidate is not in the snapshot. ``gpu`` is the provider's GPU configuration of the node
     (:func:`kscale.ca.gpu.get_gpu_config`). ``sums`` returns the requests of the node's pods for the options of its
@@ -141,22 +141,26 @@ class EligibilityChecker:
         Nodes in ``recently_unremovable`` are not eligible, without further checks.
         """
         index, verdicts = self._index, self._known.verdicts
-        apart = {*recently_unremovable, *self._changed, *self._slices}
+        uncacheable = {*recently_unremovable, *self._changed, *self._slices}
         known = [*map(verdicts.__getitem__, map(index.__getitem__, names))]
         return [
-            self._judge_uncached(name, apart, recently_unremovable) if verdict is None or name in apart else verdict
+            self._judge_uncached(name, uncacheable, recently_unremovable)
+            if verdict is None or name in uncacheable
+            else verdict
             for name, verdict in zip(names, known, strict=True)
         ]
 
-    def _judge_uncached(self, name: str, apart: Container[str], recently_unremovable: Container[str]) -> Eligibility:
-        """Check a node without the cache.
+    def _judge_uncached(
+        self, name: str, uncacheable: Container[str], recently_unremovable: Container[str]
+    ) -> Eligibility:
+        """Check a node without looking in the cache, and return the verdict.
 
-        The verdict is then cached, unless the name is in ``apart`` or it may change with the same inputs
-        (:meth:`_CachedVerdicts.is_cacheable`).
+        Stores the verdict in the cache if the cache can hold it (:meth:`_CachedVerdicts.is_cacheable`) and the name is
+        not in ``uncacheable``.
         """
         n = self._index[name]
         verdict = self._judge(n, name in recently_unremovable)
-        if name not in apart and self._known.is_cacheable(n):
+        if name not in uncacheable and self._known.is_cacheable(n):
             self._known.verdicts[n] = verdict
         return verdict
 
@@ -211,7 +215,7 @@ class _CachedVerdicts:
     verdicts: list[Eligibility | None] = field(default_factory=list)
 
     def is_cacheable(self, n: int) -> bool:
-        """Check whether the verdict on node ``n`` (position) depends on these inputs only, so that it may be cached."""
+        """Check whether the verdict on node ``n`` (position) depends on nothing but the fields of this record."""
         return (
             bool(self.columns.exact[n])
             and self.names[n] not in self.errors
@@ -249,9 +253,10 @@ class _CachedVerdicts:
                 self.verdicts[self.index[name]] = None
 
     def _has_equal_requests(self, last: _CachedVerdicts, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return for which nodes the pods request the same as in ``last``: bool[nodes].
+        """Return for which nodes the pods request the same sums as in ``last``: bool[nodes].
 
-        ``rows``: the position of each node in ``last``, -1 = none.
+        False for nodes that are not in ``last``, and if a sum is not exact. ``rows``: the position of each node in
+        ``last``, -1 = none.
         """
         same: NDArray[np.bool_] = rows >= 0
         if not len(last.nodes):

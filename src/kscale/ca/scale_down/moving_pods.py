@@ -122,10 +122,11 @@ class MovingPods:
         self.exemplars: list[Pod] = self._exemplars(first)
 
     def _exemplars(self, first: NDArray[np.int64]) -> list[Pod]:
-        """Return the exemplar of each kind, by the first pod of each.
+        """Return the exemplar of each kind; ``first``: position of the kind's first pod, ascending.
 
-        This is the exemplar of the pod's shape, the same object in all snapshots. It is the pod itself if the pod or
-        the exemplar is terminating, or if the pod was added to the snapshot or is an additional one.
+        The exemplar is that of the pod's shape, which is the same object in all snapshots. In three cases it is the
+        first pod itself: if this pod or the shape's exemplar is terminating, if the pod was added to the snapshot, and
+        if it is an additional pod (``more``).
         """
         table, shapes = self._snapshot.table, self._snapshot.interner.shapes
         listed = first[first < len(self._rows)]
@@ -154,14 +155,13 @@ class MovingPods:
         """Return the pod at position ``i``, decoded."""
         return self.record(i).pod
 
-    def compute_per_kind(self, what: tuple[Any, ...], make: Callable[[Pod], V]) -> list[V]:
-        """Return ``make(exemplar)`` for each kind of pod.
+    def compute_per_kind(self, key: tuple[Any, ...], function: Callable[[Pod], V]) -> list[V]:
+        """Return ``function(exemplar)`` for each kind of pod, in the order of ``exemplars``.
 
-        ``make`` is called only for exemplars without a cached value; values are cached between snapshots while the
-        exemplar is the same object. ``what`` is the key in the cache: the purpose, and everything besides the pod on
-        which the values depend.
+        Values are cached between snapshots by ``key`` and exemplar, and reused while the exemplar is the same object.
+        ``key`` must contain the purpose, and everything besides the pod on which the values depend.
         """
-        return cached_by_identity(self._snapshot.interner.memo, what, self.exemplars, make)
+        return cached_by_identity(self._snapshot.interner.memo, key, self.exemplars, function)
 
     def classes(self) -> list[PodClass]:
         """Return the scheduling classes of the pods, each once."""

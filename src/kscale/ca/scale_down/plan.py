@@ -78,8 +78,8 @@ def choose_nodes_to_delete(
     ``snapshot_nodes`` are all nodes of the snapshot, including upcoming ones. ``limits`` (default: the options') are
     the cluster-wide minima. ``deletions_in_progress`` counts nodes by group id. ``left`` is called with the quota of
     these minima, and returns a tracker of what they leave, for this call alone (None: it is computed here). If usage
-    cannot be computed nothing is deleted, and the result has an error. Size and resources that a node used up stay used
-    up even if a later step drops it.
+    cannot be computed nothing is deleted, and the result has an error. A node that a later step drops from the result
+    still counts against the minima.
     """
     quota = build_cluster_minimum_quota(options.resource_limiter if limits is None else limits)
     try:
@@ -167,14 +167,14 @@ class ScaleDownPlan(Result, msgspec.Struct, kw_only=True, dict=True):
 
     @cached_property
     def state(self) -> LoopState:
-        """Return the state for the next loop, encoded on first access: it has the targets of all moved pods."""
+        """Return the state for the next loop, with the new places of all moved pods. Computed on first access."""
         state = self.remember()
         self.remember = lambda: state  # release the simulated cluster
         return state
 
     @cached_property
     def alone(self) -> AloneVerdicts:
-        """Return what would happen to each eligible node if no other was removed (only with ``exhaustive``)."""
+        """Return by name whether each eligible node could be removed if no other was; empty without ``exhaustive``."""
         return {} if self.judge_alone is None else self.judge_alone()
 
     @property
@@ -353,9 +353,9 @@ def explain_no_place(node: str, pod: str, snapshot: Snapshot, options: Autoscali
     return "; ".join(texts)
 
 
-def _is_alone_in_domain(snapshot: Snapshot, at: int, key: str) -> bool:
-    """Check whether no other node has the same value of the label ``key`` as the node at index ``at``."""
-    value = (snapshot.columns.objects[at].metadata.labels or {}).get(key)
+def _is_alone_in_domain(snapshot: Snapshot, index: int, key: str) -> bool:
+    """Check whether no other node has the same value of the label ``key`` as the node at ``index``."""
+    value = (snapshot.columns.objects[index].metadata.labels or {}).get(key)
     return sum((node.metadata.labels or {}).get(key) == value for node in snapshot.columns.objects) == 1
 
 

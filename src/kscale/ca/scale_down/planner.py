@@ -77,8 +77,10 @@ def get_shortest_interval(memory: ScaleDownState, options: AutoscalingOptions, n
 def compute_unneeded_nodes_limit(before: int, interval: int, options: AutoscalingOptions) -> int:
     """Compute the limit on unneeded nodes (``unneededNodesLimit``).
 
-    ``before`` nodes were unneeded until now; loops are ``interval`` nanoseconds apart. Two loops at one moment would
-    divide by zero in upstream; here an interval of 0 counts as one nanosecond.
+    ``before`` nodes were unneeded until now; the limit exceeds this number by at most twice the option
+    ``max_scale_down_parallelism``. It is also at most this option times one more than the number of loops (at least 1)
+    during the unneeded time. Loops are ``interval`` nanoseconds apart. Two loops at one moment would divide by zero in
+    upstream; here an interval of 0 counts as one nanosecond.
     """
     parallelism = options.max_scale_down_parallelism
     interval = max(interval, 1)
@@ -87,9 +89,9 @@ def compute_unneeded_nodes_limit(before: int, interval: int, options: Autoscalin
 
 
 def get_max_simulations(options: AutoscalingOptions, max_simulations: int | None) -> int | None:
-    """Return how many candidates may be simulated; None for all, 0 if the timeout is zero.
+    """Return how many candidates may be simulated: ``max_simulations``, or 0 if the timeout is not positive.
 
-    ``max_simulations`` is the caller's number for the time of ``--scale-down-simulation-timeout``.
+    ``max_simulations`` is the caller's substitute for the timeout (``--scale-down-simulation-timeout``); None: all.
     """
     return 0 if options.scale_down_simulation_timeout <= timedelta() else max_simulations
 
@@ -100,7 +102,7 @@ _CONTROLLER_KINDS = frozenset(("StatefulSet", "Job", "ReplicaSet", "ReplicationC
 def count_missing_replicas(owner: OwnerReference, namespace: str, listers: Listers) -> int | None:
     """Return how many pods the controller ``owner`` still has to create; negative if it has too many.
 
-    None if the controller does not exist or is of another kind.
+    None if the controller does not exist or is no StatefulSet, ReplicaSet, ReplicationController or Job.
     """
     match owner.kind:
         case "StatefulSet":
@@ -176,7 +178,7 @@ class Planner:
         self.under_rollout: list[str] = []
 
     def run(self) -> ScaleDownPlan:
-        """Find the unneeded nodes and choose those to delete."""
+        """Find the unneeded nodes, choose those to delete, and return the plan. Charges the disruption budgets."""
         inputs = self.inputs
         deleting, draining = inputs.deleting, inputs.draining
         since = self.memory.unneeded_since
@@ -283,10 +285,8 @@ class Planner:
 
     def _list_present_nodes(self) -> list[int]:
         """Return the positions of the nodes that are not upcoming."""
-        already_deleting = cached_by_identity(
-            self.snapshot.interner.memo, ("upcoming nodes",), self.nodes, is_upcoming_node
-        )
-        positions = np.flatnonzero(~np.array(already_deleting, dtype=np.bool_)).tolist()
+        is_upcoming = cached_by_identity(self.snapshot.interner.memo, ("upcoming nodes",), self.nodes, is_upcoming_node)
+        positions = np.flatnonzero(~np.array(is_upcoming, dtype=np.bool_)).tolist()
         upcoming, names = self.inputs.upcoming, self.snapshot.nodes
         return [i for i in positions if names[i] not in upcoming] if upcoming else positions
 
@@ -347,7 +347,7 @@ class Planner:
     def _judge_each_alone(
         self, names: Sequence[str], destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]
     ) -> AloneVerdicts:
-        """Return the verdict on each node as if no other node was removed, by name.
+        """Return, by name, the verdict on each node as if no other node was removed.
 
         ``destinations``: uint8[nodes], 1 = may take pods.
         """
@@ -357,9 +357,11 @@ class Planner:
     def _removable_without_barred(
         self, names: list[str], simulator: RemovalSimulator, destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]
     ) -> list[RemovableNode]:
-        """Return the removable nodes, without nodes in ``barred`` except those whose group has room again.
+        """Return the removable nodes among ``names`` that are not in ``barred``.
 
-        Records the reasons of barred nodes in ``unremovable``. ``destinations``: uint8[nodes], 1 = may take pods.
+        Afterwards tries the nodes that were barred because of their group's minimum size, if the group turns out to
+        have more nodes than its minimum after these removals. Records the reasons of the other barred nodes in
+        ``unremovable``. ``destinations``: uint8[nodes], 1 = may take pods.
         """
         for name, reason in self.barred.items():
             self.unremovable.add(name, reason)
@@ -385,7 +387,7 @@ class Planner:
     def _removable(
         self, names: list[str], simulator: RemovalSimulator, destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]
     ) -> list[RemovableNode]:
-        """Return nodes that can be removed together, such that no further node can be removed.
+        """Return nodes that can be removed together: a set to which none of the other ``names`` can be added.
 
         ``destinations``: uint8[nodes], 1 = may take pods.
         """
@@ -407,10 +409,11 @@ class Planner:
         limit: int | None = None,
         atomic: np.ndarray[tuple[int], np.dtype[np.uint8]] | None = None,
     ) -> list[RemovableNode | UnremovableCandidate]:
-        """Simulate the removal of nodes, one after the other, and return a verdict on each.
+        """Simulate the removal of nodes, one after the other, and return their verdicts in order.
 
         Updates the recorded reasons (``failures``, ``unremovable``). ``destinations``: uint8[nodes], 1 = may take pods.
-        ``limit``: number of removable nodes after which to stop, not counting those marked in ``atomic``.
+        With ``limit`` the simulation stops after this number of removable nodes, not counting those marked in
+        ``atomic``; the remaining ``names`` have no verdict.
         """
         until = later(self.now, duration(self.options.unremovable_node_recheck_timeout))
         answers = simulator.judge(names, destinations, limit=limit, atomic=atomic)
@@ -443,7 +446,7 @@ class Planner:
     def _get_remaining_quota(self, quota: Quota) -> QuotaTracker:
         """Return a tracker of how much may be removed until the minimum ``quota`` is reached; the caller may change it.
 
-        The amount is computed once for the very same nodes and groups.
+        The amount is cached as long as nodes and groups are the same objects.
         """
         snapshot, label = self.snapshot, self.inputs.gpu_label
 
@@ -515,7 +518,10 @@ def _is_deletion_candidate(node: Node) -> bool:
 
 
 def plan_scale_down(context: ScaleDownContext, *, exhaustive: bool = False) -> ScaleDownPlan:
-    """Decide one loop of scale-down by today's rules; arguments and errors are those of :func:`kscale.scale_down`."""
+    """Decide one loop of scale-down by the rules of current releases.
+
+    Arguments and errors are those of :func:`kscale.scale_down`.
+    """
     barred: dict[str, str] = {}
     while True:
         plan = Planner(context, exhaustive=exhaustive, barred=barred).run()

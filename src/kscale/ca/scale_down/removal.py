@@ -125,7 +125,7 @@ class RemovableNode:
 
     @property
     def placement(self) -> dict[str, str]:
-        """Map each pod to reschedule to its node at that moment (a later removal may have moved it again)."""
+        """Map each pod to reschedule to its node right after this removal (a later one may move it again)."""
         moves, which = self._moves, self._find_move_indices(CODE_MOVES_UNLESS_PDB, CODE_MOVES)
         to = moves.to[which].tolist()
         return {moves.keys[i]: moves.nodes[n] for i, n in zip(moves.pods[which].tolist(), to, strict=True)}
@@ -215,10 +215,10 @@ class _CachedCompilation(msgspec.Struct, eq=False):
 def get_compiled_removal(
     snapshot: Snapshot, profile: SchedulerProfile | None, pods: MovingPods, *, more: bool = False
 ) -> CompiledRemoval:
-    """Return the placed ``pods`` of a snapshot, compiled for a simulator, which may change them.
+    """Compile the placed ``pods`` of a snapshot for one simulator, which may change the result.
 
-    The first call compiles for one simulator only; later calls get copies of a cached compilation. Nothing is cached
-    with ``more`` (there are additional pods), nor if devices are kept in a ledger.
+    From the second call on, a compilation is cached with the snapshot, and each call returns a copy of it. Nothing is
+    cached with ``more`` (there are additional pods), nor if devices are kept in a ledger.
     """
     if more:
         return CompiledRemoval(snapshot, pods, profile)
@@ -234,7 +234,7 @@ def get_compiled_removal(
 
 
 def _strip_tpu_classes(snapshot: Snapshot, pods: MovingPods, classes: Sequence[PodClass]) -> dict[int, PodClass]:
-    """Return the classes that request TPUs without these requests, by class number."""
+    """Return a class without TPU requests for each class that has some, by the number of the latter."""
     stripped = {}
     asks = cached_by_identity(snapshot.interner.memo, ("TPU",), classes, _requests_tpu)
     for of in [each for each, does in zip(classes, asks, strict=True) if does]:
@@ -408,8 +408,9 @@ class RemovalSimulator:
 
         Returns a verdict on each candidate in order. ``destinations``: uint8[nodes], 1 = may take pods; a removed node
         is no destination any more. With ``limit`` the check stops after ``limit`` removable nodes, not counting those
-        marked in ``atomic``; the candidates after that have no verdict. ``persist``: keep the changes of a success.
-        ``charge_pdbs``: a success uses up disruption budgets.
+        marked in ``atomic``; the candidates after that have no verdict. ``persist``: later candidates see the cluster
+        without the removed nodes, and with their pods moved. ``charge_pdbs``: moved pods reduce the remaining
+        disruption budgets (``pdbs``).
         """
         if not candidates:
             return []
@@ -478,8 +479,9 @@ class RemovalSimulator:
     ) -> list[RemovableNode | UnremovableCandidate]:
         """Convert the kernel's arrays to a verdict on each candidate; candidates that were not checked are left out.
 
-        ``outcomes``, ``risky``, ``pod`` (position of the pod that prevents the removal): one entry per candidate. The
-        pods of candidate ``c`` are ``pods[start[c]:start[c + 1]]``, and ``to`` has their destinations.
+        ``outcomes`` (``_engine.REMOVABLE``, ...), ``risky`` (1: see :class:`RemovableNode`) and ``pod`` (position of
+        the pod that prevents the removal) have one entry per candidate. The pods of candidate ``c`` are
+        ``pods[start[c]:start[c + 1]]``, and ``to`` has their destinations.
         """
         keys = self.pods.names
         codes = self._drain.codes[pods]
@@ -529,8 +531,7 @@ class RemovalSimulator:
     ) -> RemovalResult:
         """Simulate candidates in order, and return the removable and the unremovable ones.
 
-        ``destinations``: names of nodes that may take pods (None: every node); a removed node no longer counts.
-        ``persist`` False: every candidate sees the original cluster. ``charge_pdbs`` False: budgets are not charged.
+        The parameters are those of :func:`simulate_removals`.
         """
         mask = np.ones(len(self._names), np.uint8) if destinations is None else self.mask(destinations)
         answers = self.judge(list(candidates), mask, persist=persist, charge_pdbs=charge_pdbs)
@@ -542,7 +543,7 @@ class RemovalSimulator:
         )
 
     def drop_old_hints(self) -> None:
-        """Drop the hints that were not used since the last call (``DropOldHints``)."""
+        """Forget the hints that were not used since the last call (upstream's ``DropOldHints``)."""
         state = self.state
         self._state = PlaceState(cursor=state.cursor, old_hints=state.hints)
         if self._begun is not None:
@@ -595,7 +596,7 @@ def simulate_removals(
     now : datetime or Moment
         Time of the simulation.
     destinations : collection of str, optional
-        Nodes that may take pods (None: every node). A removed node no longer counts.
+        Nodes that may take pods (None: every node). A node takes no more pods after its simulated removal.
     options : AutoscalingOptions, optional
         Default: upstream's defaults.
     listers : Listers, optional

@@ -52,7 +52,7 @@ class UnremovableNodes(msgspec.Struct, kw_only=True):
     def update(self, names: Container[str], now: Moment) -> UnremovableNodes:
         """Return the record for a new pass, without reasons.
 
-        Times of the next attempt that are not over stay, for nodes that exist (``names``).
+        Times of the next attempt stay if they are still ahead and the node exists (is in ``names``).
         """
         until = {name: time for name, time in self.until.items() if name in names and time > now}
         return UnremovableNodes(until=until)
@@ -158,7 +158,7 @@ class _Thresholds(NamedTuple):
 
     @classmethod
     def of(cls, group: NodeGroup | None, options: AutoscalingOptions) -> _Thresholds:
-        """Return the thresholds of a group; None: of nodes without a known group.
+        """Return the thresholds of a group; 0 for nodes without a known group (None).
 
         If the options of the group cannot be read, the result has the ``error`` instead.
         """
@@ -194,9 +194,10 @@ def find_removable_nodes(
 ) -> RemovableNodes:
     """Find the unneeded nodes that may be deleted now: first all empty ones, then those to drain, in their order.
 
-    Every node that passes takes one from its group's size and its resources from ``minimum`` (what the cluster-wide
-    minima leave; it is changed; None: no minima). ``deletions_in_progress`` counts nodes by group id. The others get a
-    reason.
+    Nodes are checked in that order, and each accepted node counts as removed for the checks of later nodes. ``minimum``
+    tracks the resources that may be removed without going below the cluster-wide minima (None: no minima); those of
+    accepted nodes are subtracted from it. ``deletions_in_progress`` counts nodes by group id. The result has a reason
+    for each node that is not accepted.
     """
     unneeded = sorted(unneeded, key=lambda item: item.drain)
     names = [item.name for item in unneeded]

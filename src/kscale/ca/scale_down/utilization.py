@@ -233,11 +233,12 @@ def calculate_utilization(
 ) -> Utilization:
     """Return the utilization of a node: of its GPU, else of its fullest device pool, else of cpu or memory.
 
-    Of cpu and memory the larger one counts. A GPU with a DRA driver does not count as one; a GPU that the node does not
-    offer is unused. ``dra_slices`` are the resource slices of this node (none when dynamic resource allocation is off)
-    and ``dra_claims`` the claims of its pods. Pods that exceeded their grace period do not count. DaemonSet and mirror
-    pods, if skipped, count neither as used nor as available. Raises :class:`AutoscalerError` if cpu or memory is
-    missing or zero, and for device pools as :func:`calculate_highest_pool_utilization`.
+    Of cpu and memory the larger one counts. If ``gpu`` has a DRA driver, the node is treated as one without GPU. The
+    utilization of a GPU is 0 if the node offers none of its resource. ``dra_slices`` are the resource slices of this
+    node (none when dynamic resource allocation is off) and ``dra_claims`` the claims of its pods. Pods that exceeded
+    their grace period do not count. Requests of skipped DaemonSet and mirror pods are subtracted from the allocatable
+    amounts. Raises :class:`AutoscalerError` if cpu or memory is needed and missing or zero, and for device pools as
+    :func:`calculate_highest_pool_utilization`.
     """
     counts_gpu = gpu is not None and not gpu.dra_driver
     usage = sum_usage(
@@ -349,7 +350,7 @@ class UsageColumns:
 
     @classmethod
     def of(cls, pods: MovingPods, nodes: int, now_ns: int) -> UsageColumns:
-        """Return the sums of the pods, cached unless some pod is terminating."""
+        """Return the sums of the requests of each node's pods; they are cached unless some pod is terminating."""
         if pods.memo.get(_KindRequests, lambda: _KindRequests(pods)).stopping:
             return cls(pods, nodes, now_ns)
         return pods.memo.get(cls, lambda: cls(pods, nodes, now_ns))

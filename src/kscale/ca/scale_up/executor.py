@@ -133,7 +133,7 @@ def execute_scale_ups_steps(
 def _resize_beside_others(
     info: ScaleUpInfo, group: NodeGroup | None, how: _ExecutionSettings, now: Moment
 ) -> StepsOf[IncreaseSize | Emit, _ResizeResult]:
-    """Resize a group as a machine of its own, started at ``now``, which runs at the same time as other resizes."""
+    """Resize a group in a step machine of its own that starts at ``now``, so that resizes can run at the same time."""
     return _resize_group(Progress(now), info, group, how)
 
 
@@ -172,7 +172,7 @@ def _resize_group(
 
 
 def _has_coming_nodes(group: NodeGroup | None) -> bool:
-    """Check whether a resize of the group adds nodes now; False if it is unknown.
+    """Check whether a resize of the group adds nodes now; False for an unknown group (None).
 
     A group that is still being created only stores its size.
     """

@@ -129,7 +129,7 @@ class GroupSchedulability:
         self._cached: dict[int, Verdict] | None = None
 
     def _verdicts(self) -> dict[int, Verdict]:
-        """Return why exemplars do not fit, by number of the exemplar. Computed on first use."""
+        """Return why the exemplars that do not fit do not, by number of the exemplar. Computed on first use."""
         if self._cached is None:
             self._cached = self._compute_verdicts(np.unique(self.exemplar_of[~self.fits]).tolist())
         return self._cached
@@ -542,8 +542,8 @@ class ExpansionFinder:
     def compute_option(self, group: NodeGroup) -> ExpansionOption | None:
         """Return the expansion option of a group; None if it takes no pod or needs no node.
 
-        A group that may only have no nodes or its maximum gets its maximum. With ``all_or_nothing`` also None if a pod
-        of the scale-up does not fit, or if such a group is too small.
+        A group with zero-or-max scaling gets its maximum. With ``all_or_nothing`` also None if a pod of the scale-up
+        does not fit, or if the maximum of a group with zero-or-max scaling is too small.
         """
         schedulable = self.schedulable[group.id]
         if not schedulable.any():
@@ -595,10 +595,10 @@ class ExpansionFinder:
         return CachedRecords(self.grouped.records)
 
     def expander_options(self, names: Sequence[str]) -> list[Option]:
-        """Return the options as the expanders see them. ``names``: the expanders of the chain.
+        """Return the options as the input of the expanders ``names``.
 
-        If no expander reads single pods, consecutive equal pods are only counted. Prices of groups need a pod's
-        requests alone; prices of a cloud provider may read anything of the pod.
+        Pods are listed one by one if ``names`` has ``grpc``, or ``price`` with prices that may depend on anything of a
+        pod (all but :class:`GroupPrices`). Otherwise consecutive equal pods form a run.
         """
         expander_input = self.context.expander_input
         by_requests = expander_input is not None and isinstance(expander_input.prices, GroupPrices)

@@ -503,7 +503,7 @@ class ScaleUpOrchestrator(ExpansionFinder):
 
 
 def _build_observations(observations: Iterable[Observation | Callable[[], Observation]]) -> list[Observation]:
-    """Return the observations; those that are functions are built by them."""
+    """Return the observations; entries that are functions are called for theirs."""
     return [each if isinstance(each, Observation) else each() for each in observations]
 
 

@@ -442,7 +442,8 @@ class ScaleUpPlan(Result):
     def _find_left_positions(self) -> NDArray[np.int64] | None:
         """Return the positions of the pods of :attr:`_left` among the pods that need nodes: int64[n].
 
-        None if they have to be found by name: after anything but one successful scale-up of pods that all exist.
+        Only computed if the loop ran exactly one scale-up, which succeeded, for all these pods, and if no pod is fake.
+        Otherwise None: the pods must then be looked up by name.
         """
         if (
             self._before.asked is None
@@ -603,8 +604,8 @@ class ScaleUpPlan(Result):
 def build_untried_events(before: PodFilterResult, result: str, uid_of: PodUidLookup) -> list[Event]:
     """Build the events of pods for which no scale-up was tried because the cluster has its maximum number of nodes.
 
-    ``before``: the pods; ``result``: upstream's name of the loop's result. Empty for any other result. ``uid_of``
-    returns a pod's UID.
+    ``before``: the pods; ``result``: upstream's name of the loop's result, which says whether this is the case. The
+    list is empty for other results. ``uid_of`` returns a pod's UID.
     """
     if result != SCALE_UP_LIMITED_BY_MAX_NODES_TOTAL or before.asked is None:
         return []

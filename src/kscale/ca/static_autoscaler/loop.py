@@ -328,7 +328,7 @@ class AutoscalerLoop:
     def refresh(self) -> StepsOf[LoopAction, None]:
         """Refresh the groups of the cloud provider.
 
-        Raises LoopEndedError if the provider fails or returns invalid groups, or if the process ends.
+        Raises LoopEndedError if the provider fails or returns invalid groups, or if the process shuts down meanwhile.
         """
         timer = FunctionTimer(self.p, "cloudProviderRefresh")
         outcome = yield from self.p.act(Refresh())
@@ -378,7 +378,10 @@ class AutoscalerLoop:
     # -- scale-up ----------------------------------------------------------------------------------------------------
 
     def scale_up(self) -> StepsOf[LoopAction, None]:
-        """Filter the pending pods and scale up for those that need nodes. Raises LoopEndedError if the process ends."""
+        """Filter the pending pods and scale up for those that need nodes.
+
+        Raises LoopEndedError if the process shuts down before the scale-up.
+        """
         p, up = self.p, self.up
         yield from p.observe(build_last_activity_observation("autoscaling", p.now))
         timer = FunctionTimer(p, "filterOutSchedulable")

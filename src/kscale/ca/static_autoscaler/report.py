@@ -128,17 +128,20 @@ class LoopReport(Result, msgspec.Struct, kw_only=True, dict=True):
 
     @property
     def pending(self) -> list[str]:
-        """List the pods in question, see :attr:`kscale.ScaleUpPlan.pending`; empty if the loop ended before."""
+        """List the pods in question; empty if the loop ended before the scale-up.
+
+        See :attr:`kscale.ScaleUpPlan.pending`.
+        """
         return [] if self.scale_up is None else self.scale_up.pending
 
     @property
     def placed(self) -> dict[str, str]:
-        """Map pods that fit without new nodes to their nodes."""
+        """Map pods that fit without new nodes to their nodes; empty if the loop ended before the scale-up."""
         return {} if self.scale_up is None else self.scale_up.placed
 
     @property
     def unschedulable(self) -> list[str]:
-        """List the pods that stay without a node."""
+        """List the pods that stay without a node; empty if the loop ended before the scale-up."""
         return [] if self.scale_up is None else self.scale_up.unschedulable
 
     @property
@@ -183,7 +186,7 @@ class LoopReport(Result, msgspec.Struct, kw_only=True, dict=True):
 
     @property
     def scale_down_result(self) -> str:
-        """Return upstream's name of the scale-down result."""
+        """Return upstream's name of the scale-down result; ``ScaleDownNotTried`` if the loop ended before it."""
         if self.started is not None:
             return self.started.result
         return self.scale_down.result if self.scale_down is not None else "ScaleDownNotTried"
@@ -305,9 +308,9 @@ def build_scale_up_observations(
 
 
 def build_skipped_scale_up_observations(exceeded: Mapping[str, Iterable[str]]) -> list[Observation]:
-    """Build observations of groups that quotas of cpu or memory held back; other resources are left out.
+    """Build an observation for each group and resource (cpu, memory) whose quota prevented the group's scale-up.
 
-    ``exceeded``: exceeded resources by group id.
+    ``exceeded``: exceeded resources by group id; resources other than cpu and memory are left out.
     """
     return [
         build_observation("skipped_scale_events_count", 1.0, direction="up", reason=_SKIPPED_REASONS[name])
@@ -320,7 +323,7 @@ def build_skipped_scale_up_observations(exceeded: Mapping[str, Iterable[str]]) -
 def build_failed_scale_up_observations(
     state: ClusterStateRegistry, templates: Mapping[str, NodeTemplate], gpu_label: str, gpu_types: Collection[str]
 ) -> list[Observation]:
-    """Build observations of the scale-ups that failed in this loop, and of their node counts.
+    """Build observations that count the scale-ups that failed in this loop, and the nodes that they requested.
 
     ``templates``: by group id. ``gpu_types``: GPU types that the cloud provider lists.
     """
@@ -376,11 +379,9 @@ def build_unremovable_observations(unremovable: Mapping[str, UnremovableNode]) -
 def build_group_health_observations(
     state: ClusterStateRegistry, groups: Groups, now: Moment, options: AutoscalingOptions, templates: Collection[str]
 ) -> list[Observation]:
-    """Build observations of the health of every existing group, and of running back-offs.
+    """Build the observations of ``emit_per_nodegroup_metrics``: health and running back-off of every existing group.
 
-    They are for ``emit_per_nodegroup_metrics``.
-
-    ``templates``: ids of groups that have a template; for others no back-off applies.
+    ``templates``: ids of groups that have a template; no back-off applies to other groups.
     """
     observations = []
     for group in groups:

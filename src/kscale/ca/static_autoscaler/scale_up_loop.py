@@ -40,7 +40,7 @@ from kscale.ca.pod_lists import (
     find_unscheduled_pods,
     get_max_looks,
     has_provisioning_request_consumer,
-    request_tpus,
+    has_tpu_requests,
     should_scale_up,
     update_degradation_counter,
 )
@@ -286,7 +286,7 @@ class ScaleUpLoop:
         yield from self._run_processors([*context.inputs.draining, *draining])
         assert before.asked is not None
         gate = should_scale_up(
-            before.asked.in_play,
+            before.asked.present_examples,
             ready_nodes=len(context.lists.ready),
             now=self.now,
             options=options,
@@ -321,7 +321,7 @@ class ScaleUpLoop:
         retained = waiting.without(find_expendable_pods(waiting, options.expendable_pods_priority_cutoff))
         expendable_count = len(waiting) - len(retained)
         needed = retained
-        if draining or request_tpus(retained):
+        if draining or has_tpu_requests(retained):
             records = [*retained.records, *(record for node_records in moving.values() for record in node_records)]
             by_key = {record.key: record for record in records}
             drained = add_drained_pods(

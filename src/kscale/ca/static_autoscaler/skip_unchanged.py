@@ -97,9 +97,10 @@ def repeat_state(state: LoopState, now: Moment) -> LoopState | None:
 
 
 def is_repeated_loop(before: LoopState, after: LoopState) -> bool:
-    """Check whether a loop that turned the state ``before`` into ``after`` changed only times.
+    """Check whether a loop that turned the state ``before`` into ``after`` repeated the previous loop.
 
-    That is, whether ``after`` is what :func:`repeat_state` makes of ``before``, except for the status's probe times.
+    That is, whether ``after`` equals the result of :func:`repeat_state` for ``before``, except for the probe times of
+    the status.
     """
     now = after.cluster.last_update
     expected = None if now is None else repeat_state(before, now)
@@ -111,9 +112,10 @@ def is_repeated_loop(before: LoopState, after: LoopState) -> bool:
 
 
 def is_stable_snapshot(snapshot: Snapshot) -> bool:
-    """Check whether no pod is pending and none is about to end.
+    """Check whether no pod is pending and none is terminating.
 
-    Of other pods only the ages of some kube-system pods make a difference (:func:`get_young_system_pod_times`).
+    In such a snapshot, decisions depend on the age of some kube-system pods only (:func:`get_young_system_pod_times`),
+    not on the age of other pods.
     """
     table = snapshot.table
     ending = table.columns["deleted"][table.columns["state"] != REMOVED] != ZERO_TIME
@@ -146,7 +148,7 @@ class PodChanges:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all changes, and record none until :meth:`begin`: a loop observes the cluster now."""
+        """Forget all changes and stop recording, until :meth:`begin`. Call it when a loop observes the cluster."""
         self._is_recording = False
         self._moved = False  # whether pods came or went, or ReplicaSets changed
         self._pending: set[str] = set()
@@ -154,13 +156,14 @@ class PodChanges:
         self._unchecked: set[str] = set()
 
     def begin(self) -> None:
-        """Record the changes from now on: the loop has ended, and found the state of the loop before."""
+        """Start to record changes. Call it when a loop has ended that repeated the previous loop."""
         self._is_recording = True
 
     def note(self, changes: Iterable[tuple[str, Any, Any]]) -> bool:
-        """Record simultaneous changes, as (key, old, new) of objects of a kind; None stands for a missing object.
+        """Record simultaneous changes of objects of one kind, as (key, old, new); None stands for a missing object.
 
-        Returns False if the next loop may depend on one of them, whatever :meth:`can_matter` says.
+        Returns False if the next loop may depend on one of these changes in a way that :meth:`can_matter` does not
+        check. Always False before :meth:`begin`.
         """
         if not self._is_recording:
             return False
@@ -229,7 +232,7 @@ class PodChanges:
         return False
 
     def _has_no_removable_node(self, plan: ScaleDownPlan, groups: Groups) -> bool:
-        """Return whether a plan has no node that may be removed, and the rules of utilization are the usual ones."""
+        """Check whether no node of a plan may be removed, and DaemonSet pods count as usage in all groups."""
         defaults = self._options.node_group_defaults
         return all(verdict.reason is not None for verdict in plan.eligibility.values()) and not any(
             group.options_error or group.options_or(defaults).ignore_daemonsets_utilization for group in groups
@@ -273,10 +276,11 @@ def _is_ordinary(pod: Pod, options: AutoscalingOptions) -> bool:
 def _is_still_utilized(
     verdict: Eligibility | None, columns: NodeColumns, name: str, removed: Mapping[str, int]
 ) -> bool:
-    """Return whether a node that may not be removed may not be removed without some of its pods either.
+    """Check whether a node that the last loop kept must also stay after some of its pods have ended.
 
-    ``verdict``: that of the last loop, None if the node was no candidate; ``removed``: requests of these pods by
-    resource, in thousandths, less those of pods that came.
+    ``verdict``: the node's eligibility in the last loop, None if it was no candidate. ``removed``: requests of the
+    ended pods by resource, in thousandths, minus those of new pods. A node that was kept for any other reason than its
+    utilization, or was no candidate, stays.
     """
     if verdict is None or verdict.reason != NOT_UNDERUTILIZED:
         return verdict is None or verdict.reason is not None
@@ -459,7 +463,7 @@ def _build_optional_collector(inner: _Collector) -> _Collector:
 def _build_items_collector(inner: _Collector | None, items: Callable[[Any], Iterable[Any]]) -> _Collector | None:
     """Return a function that collects the moments in the items of a container; None if items have none.
 
-    ``items`` returns the items of a container.
+    ``inner`` collects the moments in one item (None: items have none). ``items`` returns the items of a container.
     """
     if inner is None:
         return None

@@ -56,7 +56,10 @@ __all__ = [
 
 
 def record_deletions(state: LoopState, changes: Iterable[RegisteredDeletion]) -> LoopState:
-    """Return the state after the provider's responses to deletions (from the tracker's ``take_registered``)."""
+    """Return the state after the provider's responses to deletions (from the tracker's ``take_registered``).
+
+    Each response is recorded as a change of its group; a successful one also as a scale-down request.
+    """
     for change in changes:
         if change.node is None:
             state = register_group_change(state, "scale_down_failure", change.group, change.time)
@@ -68,16 +71,19 @@ def record_deletions(state: LoopState, changes: Iterable[RegisteredDeletion]) ->
 
 @typed
 def sync_deletions(state: LoopState, tracker: NodeDeletionTracker) -> LoopState:
-    """Return the state with the progress of the deletions of ``tracker`` since the last call."""
+    """Return the state with the deletions of ``tracker``.
+
+    The provider's responses since the last call are recorded (:func:`record_deletions`).
+    """
     return replace(record_deletions(state, tracker.take_registered()), deletions=tracker.deletions())
 
 
 def record_deletion_start(state: LoopState, started: StartedDeletion, now: datetime | Moment) -> LoopState:
     """Return the state after deletions were started; ``now`` is the time of the loop.
 
-    Only an error before the deletions continue in the background counts as failure. The caller recalculates the
-    expected sizes after a start (:func:`kscale.ca.cluster_state.recalculate_ranges`). Raises InputError if ``now`` is
-    not a time.
+    ``started.error``, an error before the deletions continued in the background, is recorded as the last failure. The
+    caller recalculates the expected sizes after a start (:func:`kscale.ca.cluster_state.recalculate_ranges`). Raises
+    InputError if ``now`` is not a time.
     """
     now = moment(now)
     memory = state.scale_down
@@ -230,9 +236,9 @@ class Actuator:
         *,
         force: bool = False,
     ) -> StepsOf[TaintNodesAction | InBackground | Observe, StartedDeletion]:
-        """Run :meth:`start_deletion` within a machine in progress, whose progress is ``p``.
+        """Start the deletions within a machine in progress, whose progress is ``p``.
 
-        ``empty``, ``drain`` and ``force`` are those of :meth:`start_deletion`.
+        Unknown nodes are not checked. Otherwise the parameters and the result are those of :meth:`start_deletion`.
         """
         waiting = self._scheduler.reset()
         yield from p.observe(build_observation("pending_node_deletions", waiting))
@@ -283,8 +289,8 @@ class Actuator:
     ) -> StepsOf[Emit, None]:
         """Emit the events of a node whose deletion begins, and append its record to ``reported``.
 
-        ``bucket``: the nodes of its group that are deleted. If its utilization is unknown there is no record, and no
-        event about a drain.
+        ``bucket``: the deleted nodes of the node's group. If the node's utilization is unknown there is no record, and
+        no event about a drain.
         """
         name = node.metadata.name
         if not bucket.drain:
@@ -304,9 +310,9 @@ class Actuator:
 
 
 def _build_node_group_view(item: GroupNodes, nodes: dict[str, Node], groups: Groups, drain: bool) -> NodeGroupView:
-    """Return the nodes ``item`` of a group that are to be deleted. ``drain``: whether their pods are evicted first.
+    """Return the nodes to delete of one group, with their objects from ``nodes`` (all nodes by name).
 
-    ``nodes``: all nodes by name.
+    ``item``: names of the nodes to delete; ``drain``: whether their pods are evicted first.
     """
     return NodeGroupView(
         group=groups[item.group], nodes=[nodes[name] for name in item.nodes], batch_size=item.batch_size, drain=drain

@@ -91,7 +91,7 @@ class DeletionRecorder(msgspec.Struct, eq=False):
         """Report a failed deletion, remove the deletion taint of the node, and register ``result``.
 
         ``drain``: whether its pods were to be evicted first. With ``cordon_node_before_terminating`` the cordon is
-        removed, too. If that fails, the tracker gets a warning.
+        removed, too. If the taint cannot be removed, the tracker gets a warning.
         """
         message = "" if result.error is None else result.error.message
         text = "failed to drain and delete node" if drain else "failed to delete empty node"
@@ -336,8 +336,8 @@ class GroupDeletionScheduler(msgspec.Struct, eq=False):
     ) -> StepsOf[BatchDeletionAction, None]:
         """Add a ready node, with all waiting nodes of its group, to the batcher.
 
-        An ``atomic`` group waits until ``batch_size`` nodes are ready; after a failure in it, the node's deletion
-        fails, too. ``drain`` of the last node applies to all of them.
+        The nodes of an ``atomic`` group wait until ``batch_size`` nodes are ready. If another deletion of the atomic
+        group has failed, the deletion of this node fails, too. ``drain`` applies to all nodes that are added.
         """
         queue = self._queue.setdefault(group, [])
         queue.append(node)
@@ -393,9 +393,10 @@ def delete_nodes_async(
 ) -> StepsOf[DeletionEndAction | List | InBackground, None]:
     """Check the pods on the nodes after ``delay`` nanoseconds, and start the deletions that are still allowed.
 
-    Each deletion runs in the background (:meth:`GroupDeletionScheduler.schedule_deletion`, which gets ``force``). A
-    node whose pods forbid it is reported as failed; so are all nodes if the cluster cannot be read. Disruptions of one
-    node are not charged for the next node. ``force`` skips no check.
+    Each deletion runs in the background (:meth:`GroupDeletionScheduler.schedule_deletion`). The deletion of a node
+    whose pods forbid it is reported as failed. If the cluster cannot be read, all deletions are reported as failed. The
+    disruption budgets of each node are checked as if no other node was drained. ``force`` is passed on; it skips none
+    of these checks.
     """
     p = Progress(now)
     if delay > 0:

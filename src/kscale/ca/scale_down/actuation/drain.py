@@ -65,7 +65,7 @@ def is_fake_pod(pod: Pod) -> bool:
 def get_pods_to_evict(pods: Iterable[Pod], *, evict_daemon_sets: bool) -> tuple[list[Pod], list[Pod]]:
     """Return (DaemonSet pods, other pods) in node order, without mirror pods and fake pods.
 
-    A DaemonSet pod's annotation decides whether it is evicted, else ``evict_daemon_sets`` does.
+    DaemonSet pods that are not to be evicted are left out: a pod's annotation decides, else ``evict_daemon_sets``.
     """
     daemon_set, others = [], []
     for pod in pods:
@@ -258,7 +258,7 @@ class Evictor:
     def _evict_pod(
         self, pod: Pod, until: Moment, seconds: int, now: Moment, *, full: bool, force: bool
     ) -> StepsOf[DrainAction, PodEvictionResult]:
-        """Evict a pod with retries until ``until``; with ``force``, delete the pod after that.
+        """Evict a pod with retries until ``until``; with ``force``, delete the pod if it was not evicted by then.
 
         A pod that does not exist counts as evicted.
 

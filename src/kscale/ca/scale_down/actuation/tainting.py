@@ -124,10 +124,11 @@ def _build_remove_change(keys: Collection[str]) -> _TaintChange:
 def _change_taints(
     p: Progress, node: Node, change: _TaintChange, unschedulable: bool | None
 ) -> StepsOf[TaintAction, tuple[ApiError | None, bool]]:
-    """Patch the node with the taints that ``change`` returns. After a conflict the node is read again.
+    """Patch the node with the taints that ``change`` returns. Retries after conflicts with a newly read node.
 
-    ``unschedulable``: the cordon to set as well (None: unchanged). Returns (error or None, whether the node changed).
-    That no change is needed is decided from a fresh object only.
+    If ``change`` returns None for ``node`` (no change needed), the node is read again and ``change`` is called for the
+    new object. ``unschedulable``: the cordon to set as well (None: unchanged). Returns (error or None, whether the node
+    changed).
     """
     until = p.now + TAINT_RETRY_DEADLINE
     known, fresh = node, False
@@ -156,7 +157,7 @@ def _change_taints(
 
 
 def _build_spec_patch(taints: list[Taint], unschedulable: bool | None) -> dict[str, Any]:
-    """Build a merge patch of all taints, and of the cordon (``unschedulable``) if it changes; None: it does not."""
+    """Build a merge patch of all taints and, unless ``unschedulable`` is None, of the cordon."""
     spec: dict[str, Any] = {"taints": to_dict(taints)}
     if unschedulable is not None:
         spec["unschedulable"] = unschedulable
@@ -250,7 +251,7 @@ class TaintNodesResult(msgspec.Struct, kw_only=True, frozen=True):
 def taint_nodes_sync(
     p: Progress, nodes: Sequence[Node], options: AutoscalingOptions, past: TaintLatencyHistory
 ) -> StepsOf[TaintNodesAction, TaintNodesResult]:
-    """Add the deletion taint to nodes, five at a time. If one fails, the taint of the others is removed.
+    """Add the deletion taint to nodes, five at a time. If a node cannot be tainted, the others lose the taint again.
 
     With ``cordon_node_before_terminating`` the nodes are cordoned, too, and uncordoned after a failure. The result has
     the delay before deletion in nanoseconds, and the error if there is one.
@@ -286,7 +287,10 @@ def _taint_with_latency(
 def _taint_all_nodes(
     p: Progress, nodes: Sequence[Node], options: AutoscalingOptions, tracker: UpdateLatencyTracker | None
 ) -> StepsOf[TaintNodesAction, _TaintFailure]:
-    """Taint the nodes; if one fails, untaint the others and stop ``tracker``. Returns (error or None, warnings)."""
+    """Taint the nodes; if a node cannot be tainted, untaint the others and stop ``tracker``.
+
+    Returns (error or None, warnings).
+    """
     errors: list[ApiError | None] = yield from p.together(
         [partial(_taint_node, node, options) for node in nodes], at_most=MAX_CONCURRENT_NODES_TAINTING
     )
@@ -333,9 +337,9 @@ class SoftTaints(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def plan_soft_taints(nodes: Iterable[Node], unneeded: Collection[str], groups: Groups) -> SoftTaints:
-    """Plan all changes of soft taints, in the order of the nodes; the caller limits the changes per loop.
+    """Plan the changes of soft taints, in the order of the nodes: unneeded nodes get one, and other nodes lose theirs.
 
-    Nodes without a group, and nodes that are being deleted, are left alone.
+    Nodes without a group, and nodes with a deletion taint, are not changed. The number of changes is not limited.
     """
     names = set(unneeded)
     remove, add = [], []
@@ -366,8 +370,8 @@ def update_soft_taints(
 ) -> StepsOf[TaintAction, SoftTaintsResult]:
     """Remove soft taints from nodes, then add them to others. ``nodes``: the objects by name.
 
-    It ends after ``--max-bulk-soft-taint-count`` attempts or ``--max-bulk-soft-taint-time``. An error counts as an
-    attempt and stops nothing.
+    Stops after ``--max-bulk-soft-taint-count`` attempts or ``--max-bulk-soft-taint-time``; the other nodes are counted
+    as skipped. A failed attempt counts as well; its error is in the result.
     """
     p = Progress(now)
     until = now + duration(options.max_bulk_soft_taint_time)
@@ -398,11 +402,12 @@ def update_soft_taints(
 def clean_up_taints(
     nodes: Iterable[Node], groups: Groups, options: AutoscalingOptions, now: Moment
 ) -> StepsOf[TaintAction | Emit, list[str]]:
-    """Remove deletion taints from nodes that belong to a group, and soft taints from all nodes if soft taints are off.
+    """Remove taints that an earlier process left on nodes; return the names of nodes that lost a taint.
 
-    Soft taints are off if ``max_bulk_soft_taint_count`` is 0. Taints younger than ``node_deletion_candidate_ttl`` (if
-    above 0) stay; a taint without readable time counts as old. With ``cordon_node_before_terminating`` nodes that lose
-    a deletion taint are uncordoned. Returns the names of nodes that lost a taint.
+    Deletion taints are removed from the nodes that belong to a group; with ``cordon_node_before_terminating`` these
+    nodes are uncordoned, too. Soft taints are removed if ``max_bulk_soft_taint_count`` is 0, also from nodes without
+    a group. If ``node_deletion_candidate_ttl`` is above 0, soft taints younger than that stay; one without readable
+    time counts as old.
     """
     p = Progress(now)
     cleaned: list[str] = []
