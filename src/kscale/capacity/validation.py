@@ -24,8 +24,10 @@ from kscale.objects.api.vpa import API_VERSION as VPA_VERSION
 from kscale.objects.api.vpa import VerticalPodAutoscaler
 from kscale.objects.custom_workloads import ScaledObject, irrelevant_settings
 from kscale.objects.decode import to_dict
+from kscale.objects.kinds import find_misspelled_kind
 from kscale.objects.names import FieldError, build_required_error, not_supported
-from kscale.objects.validation import unknown_fields
+from kscale.objects.pod_resources import ignored_resources
+from kscale.objects.validation import missing_amounts, unknown_fields
 from kscale.records import Record
 from kscale.scheduling.plugins.inter_pod_affinity import format_namespace_warning, selects_namespaces_by_labels
 from kscale.snapshot.loading import LoadReport, load_objects
@@ -258,10 +260,17 @@ def validate(sources: Sequence[str]) -> Validation:
                 webhook.add(loaded.obj)
             if isinstance(loaded.obj, Node):
                 nodes.add(loaded.obj.name)
+                if missing := missing_amounts(loaded.obj):
+                    text = f"has no {', '.join(missing)}; a missing amount counts as 0"
+                    lacking.append(str(replace(report.place(), message=text, field="status.allocatable")))
             elif isinstance(loaded.obj, Pod):
                 in_doubt += loaded.obj.status.phase not in ("Succeeded", "Failed") and selects_namespaces_by_labels(
                     loaded.obj.spec
                 )
+                lacking += [
+                    str(replace(report.place(), message=f'the scheduler ignores the resource "{name}"', field=field))
+                    for field, name in ignored_resources(loaded.obj.spec)
+                ]
                 if loaded.obj.spec.node_name:
                     placed[loaded.obj.spec.node_name] += 1
     for scaled, place in scaled_objects:
@@ -273,6 +282,11 @@ def validate(sources: Sequence[str]) -> Validation:
     if unserved := report.skipped["HorizontalPodAutoscaler.autoscaling"]:
         name = f"{unserved:,} HorizontalPodAutoscaler{'s' if unserved > 1 else ''}"
         refused.append(Problem(unserved_version("autoscaling/v2beta1"), object=name, field="apiVersion"))
+    lacking += [
+        str(Problem(f"not modelled; did you mean {name}?", object=f"{count:,} of kind {kind}"))
+        for kind, count in report.skipped.items()
+        if (name := find_misspelled_kind(kind))
+    ]
     on_unknown_nodes = {name: count for name, count in placed.items() if name not in nodes}
     lacking += [
         str(Problem(f"not in the input; pods on it: {count:,}", object=f"Node {name}"))

@@ -198,7 +198,7 @@ SHOWN = 10  # warnings shown without -v
 # Kinds whose absence changes a result, and what is assumed then.
 _MATTER: dict[str, str] = {
     "PodDisruptionBudget": "every pod may be moved",
-    "DaemonSet": "new nodes are taken to carry the DaemonSet pods of the node they are modelled on only",
+    "DaemonSet": "new nodes get only the DaemonSet pods of the node that their template copies",
     "PersistentVolumeClaim": "pods with claims cannot be judged",
     "PersistentVolume": "bound claims cannot be judged",
     "StorageClass": "unbound claims cannot be judged",
@@ -416,6 +416,7 @@ def read(
     typer.BadParameter
         If the options contradict each other.
     """
+    from kscale.objects.validation import missing_amounts
     from kscale.scheduling.plugins.inter_pod_affinity import count_pods_selecting_namespaces, format_namespace_warning
 
     added_kinds = set() if manifests is None else {item.kind for item in manifests.objects}
@@ -429,6 +430,13 @@ def read(
     orphaned = snapshot.counts["on unknown nodes"]
     if orphaned:
         terminal.warn(f"{orphaned:,} {'pod runs' if orphaned == 1 else 'pods run'} on a node that is not in the input")
+    lacking = [(node.name, missing) for node in cluster.nodes() if (missing := missing_amounts(node))]
+    if lacking:
+        name, missing = lacking[0]
+        terminal.warn(
+            f"{len(lacking):,} {'node lacks' if len(lacking) == 1 else 'nodes lack'} amounts in status.allocatable, "
+            f"which count as 0 ({name}: {', '.join(missing)})"
+        )
     in_doubt = count_pods_selecting_namespaces(snapshot, manifests.workloads if manifests is not None else ())
     if in_doubt:
         terminal.warn(format_namespace_warning(in_doubt))
@@ -457,15 +465,17 @@ def log_read_objects(report: LoadReport, what: str, terminal: Terminal, matter: 
     """
     terminal.note(f"read {what}: {format_counts(report.read)}")
     if report.skipped:
-        terminal.note(f"not modelled: {format_counts(report.skipped)}")
+        from kscale.objects.kinds import find_misspelled_kind
+
+        meant = [name for kind in report.skipped if (name := find_misspelled_kind(kind))]
+        hint = f"; did you mean {' and '.join(meant)}?" if meant else ""
+        terminal.note(f"not modelled: {format_counts(report.skipped)}{hint}")
     if report.problems:
         left_out = len({(problem.source, problem.object) for problem in report.problems})
         terminal.warn(f"{left_out:,} of {report.total:,} objects could not be read and are left out:")
         _log_problems(report.problems, len(report.problems), terminal)
     if report.warnings:
-        terminal.warn(
-            f"{report.warning_count:,} {plural('thing', report.warning_count)} in the input that should not be there:"
-        )
+        terminal.warn(f"the input has {report.warning_count:,} unusual {plural('object', report.warning_count)}:")
         _log_problems(report.warnings, report.warning_count, terminal)
     missing = [f"no {plural(kind, 2)} ({_MATTER[kind]})" for kind in matter if not report.read[kind]]
     if missing:

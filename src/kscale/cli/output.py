@@ -56,7 +56,9 @@ _PREFERRED_WIDTH, _MIN_SENTENCE, _MIN_TEXT = 16, 8, 4
 """Widths down to which columns shrink: sentences, then names, are comfortable as long as possible."""
 
 
-def fit_widths(widths: Sequence[int], sentences: Sequence[bool], fixed: Sequence[bool], available: int) -> list[int]:
+def fit_widths(
+    widths: Sequence[int], sentences: Sequence[bool], numbers: Sequence[int | None], available: int
+) -> list[int]:
     """Shrink columns until they fit.
 
     Parameters
@@ -65,20 +67,21 @@ def fit_widths(widths: Sequence[int], sentences: Sequence[bool], fixed: Sequence
         Widths of the columns that show everything.
     sentences : sequence of bool
         Whether a column has cells of several words. These columns shrink first, the widest before the others.
-    fixed : sequence of bool
-        Whether a column keeps its width: a number broken over two lines would be misread.
+    numbers : sequence of int or None
+        Width of the longest number of a column of numbers, None for other columns. These columns shrink last, and only
+        their titles are broken: a number broken over two lines would be misread.
     available : int
         Width of the terminal.
 
     Returns
     -------
     list of int
-        Widths whose sum with the gaps is ``available`` at most, unless the fixed columns and the least widths of the
-        others take more.
+        Widths whose sum with the gaps is ``available`` at most, unless the numbers and the least widths of the other
+        columns take more.
     """
     result = list(widths)
     room = available - _GAP * (len(result) - 1)
-    shrinkable = [index for index, is_fixed in enumerate(fixed) if not is_fixed]
+    shrinkable = [index for index, number in enumerate(numbers) if number is None]
     of_sentences = [index for index in shrinkable if sentences[index]]
     stages = (
         (_PREFERRED_WIDTH, of_sentences),
@@ -89,6 +92,9 @@ def fit_widths(widths: Sequence[int], sentences: Sequence[bool], fixed: Sequence
     for minimum, columns in stages:
         while sum(result) > room and (wider := [index for index in columns if result[index] > minimum]):
             result[max(wider, key=lambda index: result[index])] -= 1
+    titles = {index: max(number, 1) for index, number in enumerate(numbers) if number is not None}
+    while sum(result) > room and (wider := [index for index, number in titles.items() if result[index] > number]):
+        result[max(wider, key=lambda index: result[index] - titles[index])] -= 1
     return result
 
 
@@ -111,11 +117,17 @@ def rich_table(
     cells = [[as_cell(value) for value in row] for row in rows]
     texts = [[on_one_line(cell.text) for cell in row] for row in cells]
     widths = [max(map(cell_len, column)) for column in zip([each.title for each in columns], *texts, strict=True)]
-    fixed = [column.align == "right" for column in columns]
-    if available is not None:
+    if available is not None and texts:
         sentences = [any(" " in text for text in column) for column in zip(*texts, strict=True)]
-        widths = fit_widths(widths, sentences, fixed, available)
+        numbers = [
+            max(map(cell_len, shown)) if column.align == "right" else None
+            for column, shown in zip(columns, zip(*texts, strict=True), strict=True)
+        ]
+        widths = fit_widths(widths, sentences, numbers, available)
     table = RichTable(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold", title_justify="left")
+    width = sum(widths) + _GAP * (len(widths) - 1)
+    if available is not None and width > available:
+        table.width = width  # otherwise rich shrinks columns of numbers
     for column, width in zip(columns, widths, strict=True):
         table.add_column(column.title, justify=column.align, width=width, no_wrap=available is None, overflow="fold")
     shortened = False
@@ -286,7 +298,7 @@ def _terminal_lines(view: View, console: Console, wide: bool, headline_style: st
                 rows = [[row[index] for index in shown] for row in _limit_rows(part, wide)]
                 width = None if wide else console.width
                 table, is_shortened = rich_table([part.columns[index] for index in shown], rows, console, width)
-                console.print(table)
+                console.print(table, crop=False)
                 if is_shortened:
                     console.print(Text("Texts are shortened to the terminal's width; -o wide shows all.", style="dim"))
             elif part and part in (headline, *titles):

@@ -30,6 +30,7 @@ __all__ = [
     "custom_kind_key",
     "discovered_at_once",
     "find_kind",
+    "find_misspelled_kind",
     "group_of",
     "is_custom_group",
     "item_kind",
@@ -126,6 +127,11 @@ def find_kind(api_version: str, kind: str) -> type[KubeObject] | None:
     module, _, name = target.partition(":")
     struct: type[KubeObject] = getattr(import_module(module), name)
     return struct
+
+
+def find_misspelled_kind(kind: str) -> str:
+    """Return the kind that kscale reads whose name differs only in case; empty if there is none."""
+    return next((name for _, name in KINDS if name.lower() == kind.lower()), "")
 
 
 @cache

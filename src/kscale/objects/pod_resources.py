@@ -9,7 +9,7 @@ Upstream: ``component-helpers/resource``, ``pkg/apis/core/v1/helper/qos`` and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -32,6 +32,7 @@ __all__ = [
     "clamp_at_zero",
     "container_requests",
     "demand",
+    "ignored_resources",
     "is_extended",
     "is_guaranteed",
     "is_hugepages",
@@ -90,6 +91,15 @@ def is_scalar(name: str) -> bool:
     counts CPU, memory, ephemeral storage and pods as well, but they are not scalar resources.
     """
     return is_extended(name) or is_hugepages(name) or is_prefixed_native(name) or name.startswith("attachable-volumes-")
+
+
+def ignored_resources(spec: PodSpec) -> Iterator[tuple[str, str]]:
+    """Yield (field path, name) of each requested resource that the scheduler does not count, such as ``CPU``."""
+    for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
+        for index, container in enumerate(containers):
+            for name in container.resources.requests or ():
+                if name not in _FIXED and not is_scalar(name):
+                    yield f"spec.{field}[{index}].resources.requests", name
 
 
 def is_pod_level_resource(name: str) -> bool:

@@ -15,7 +15,7 @@ from msgspec import inspect
 from kscale._native import _projection
 from kscale.errors import InputError, Problem
 from kscale.imports import lazy_pattern
-from kscale.objects.api.core import Affinity, Container, ContainerPort, NodeStatus, PodSpec
+from kscale.objects.api.core import Affinity, Container, ContainerPort, Node, NodeStatus, PodSpec
 from kscale.objects.api.meta import ApiStruct, Int32, Int64, KubeObject, ObjectMeta
 from kscale.objects.decode import find_deepest_path
 from kscale.objects.names import dns_subdomain_errors
@@ -28,6 +28,7 @@ __all__ = [
     "check_times",
     "is_share",
     "is_unusual",
+    "missing_amounts",
     "plain_rule",
     "refuse_repeated_keys",
     "share_of",
@@ -407,6 +408,12 @@ def _check_node(node: Any, findings: list[Finding]) -> None:
     _check_resources(findings, "status.allocatable", node.status.allocatable)
     for index, condition in enumerate(node.status.conditions):
         _time(findings, "status.conditions[{}].lastTransitionTime", condition.last_transition_time, index)
+
+
+def missing_amounts(node: Node) -> list[str]:
+    """Return those of cpu, memory and pods that the node's allocatable lacks. Decisions count a missing amount as 0."""
+    allocatable = node.status.allocatable or {}
+    return [name for name in ("cpu", "memory", "pods") if name not in allocatable]
 
 
 def _check_limit_range(obj: Any, findings: list[Finding]) -> None:

@@ -26,6 +26,7 @@ from kscale.series import Series
 from kscale.series.columns import SeriesKey
 from kscale.series.prometheus import read_prometheus, read_warnings
 from kscale.series.usage_reader import UsageBatch, usage_of
+from kscale.world.kubernetes.transport import connection_failure
 from kscale.world.rpc import create_client_context
 from kscale.world.server_data import UnreadableError, read_json
 
@@ -132,6 +133,9 @@ class Prometheus:
         except self._http.ClientResponseError as error:  # its text is followed by the URL
             return ApiError(shorten(error.message, _LONGEST_TEXT))
         except (self._http.ClientError, OSError, TimeoutError) as error:
+            is_plain = isinstance(error, self._http.ClientConnectorError)
+            if is_plain and not isinstance(error, self._http.ClientSSLError):
+                return ApiError(shorten(connection_failure(error), _LONGEST_TEXT))
             return ApiError(shorten(str(error) or type(error).__name__, _LONGEST_TEXT))
         except InputError:
             raise

@@ -256,6 +256,16 @@ def test_odd_input_is_counted(tmp_path: Path) -> None:
     assert "1 pod runs on a node that is not in the input" in result.stderr
 
 
+def test_nodes_without_amounts_and_misspelled_kinds_are_named(tmp_path: Path) -> None:
+    empty = [{**node(name), "status": {}} for name in ("n1", "n2")]
+    path = write(tmp_path / "odd.json", *empty, {**pod("p"), "kind": "pod"})
+    result = kscale("estimate", "-f", path)
+    assert "not modelled: 1 pod; did you mean Pod?" in result.stderr
+    assert (
+        "warning: 2 nodes lack amounts in status.allocatable, which count as 0 (n1: cpu, memory, pods)" in result.stderr
+    )
+
+
 def test_explain(dump: Path, groups: Path) -> None:
     result = kscale("explain", "-f", dump, "-g", groups, "a/web-1")
     assert result.stdout == (

@@ -42,7 +42,7 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     for existing in (tmp_path, mine):
         run = kscale("example", existing)
         assert run.code == 2
-        assert f"{existing}: is there already, and nothing is written over" in run.stderr
+        assert f"{existing}: exists already, and no file is overwritten" in run.stderr
     assert contents(tmp_path) == {"groups.yaml": b"mine"}
 
 

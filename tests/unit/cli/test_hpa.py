@@ -74,7 +74,7 @@ def test_all_namespaces_and_conditions() -> None:
     assert "AbleToScale=True/SucceededRescale, ScalingActive=True/ValidMetricFound" in wide
     assert "CONDITIONS" not in kscale("hpa", *ALL, "-A").stdout
     assert kscale("hpa", *ALL, "-A", "-n", "shop").code == 2
-    assert kscale("hpa", *ALL, "-n", "elsewhere").stdout.startswith("0 of 0 HPAs would rescale.\n")
+    assert kscale("hpa", *ALL, "-n", "elsewhere").stdout.startswith("No HPA to decide.\n")
     assert "Not modelled" not in kscale("hpa", *ALL, "-l", "tier=front").stdout  # of another HPA
 
 
@@ -223,7 +223,7 @@ def test_a_state_of_the_past_needs_a_now(tmp_path: Path) -> None:
     (tmp_path / "hpa.json").write_text(json.dumps(hpa()), encoding="utf-8")
     first = kscale("hpa", "-f", str(tmp_path / "hpa.json"))
     assert first.code == 0
-    assert "Now is not known" in first.stdout
+    assert "The input contains no time" in first.stdout
     state = {"apiVersion": "kscale.dev/v1alpha1", "kind": "HPAControllerState", "hpas": {"shop/web": {}}}
     (tmp_path / "state.json").write_text(json.dumps(state), encoding="utf-8")
     words = ("-f", str(tmp_path / "hpa.json"), "--state", str(tmp_path / "state.json"))

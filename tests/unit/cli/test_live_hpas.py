@@ -232,7 +232,7 @@ def test_a_page_to_log_in_is_no_answer(east: FakeApiServer, path: str) -> None:
     result = kscale("hpa", "--context", "west", "--context", "east", "--now", NOW)
     message = f"the answer to GET {path} cannot be read: "
     assert (message in result.stderr, "malformed" in result.stderr, "bug" in result.stderr) == (True, True, False)
-    assert "west: 0 of 0 HPAs would rescale." in result.stdout
+    assert "west: No HPA to decide." in result.stdout
 
 
 def test_a_scale_that_is_a_page_to_log_in_is_an_error_of_its_hpa(east: FakeApiServer) -> None:
@@ -269,7 +269,7 @@ def test_several_contexts_are_one_table(east: FakeApiServer) -> None:
     assert sorted(rows[1:]) == [["east", name] for name in names]
     text = kscale("hpa", "--context", "east", "--context", "west", "--now", NOW).stdout
     assert text.startswith("2 of 2 clusters answered.\n")
-    assert "west: 0 of 0 HPAs would rescale." in text
+    assert "west: No HPA to decide." in text
 
 
 def test_options_that_exclude_a_live_cluster_are_refused(east: FakeApiServer, tmp_path: Path) -> None:

@@ -198,14 +198,24 @@ def test_wide_shortens_nothing_on_a_terminal(monkeypatch: pytest.MonkeyPatch) ->
         (60, [17, 5, 16, 16]),  # then names
         (45, [16, 5, 9, 9]),  # then sentences once more
         (30, [6, 5, 6, 7]),  # then all texts
-        (10, [4, 5, 4, 4]),  # numbers stay
+        (23, [4, 5, 4, 4]),
+        (22, [4, 4, 4, 4]),  # then titles of numbers
+        (10, [4, 3, 4, 4]),  # numbers stay
     ],
 )
 def test_columns_shrink_in_order(available: int, widths: list[int]) -> None:
-    name, number = (False, False), (False, True)
-    sentence = (True, False)
-    sentences, fixed = zip(name, number, sentence, sentence, strict=True)
-    assert fit_widths([25, 5, 25, 19], sentences, fixed, available) == widths
+    name, number = (False, None), (False, 3)
+    sentence = (True, None)
+    sentences, numbers = zip(name, number, sentence, sentence, strict=True)
+    assert fit_widths([25, 5, 25, 19], sentences, numbers, available) == widths
+
+
+def test_numbers_stay_in_one_piece_on_a_terminal_that_is_too_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = [f"12345.{i}" for i in range(6)]
+    columns = [Column("NAME"), *(Column(f"NUMBERS {i}", "right") for i in range(6))]
+    view = View("Numbers.", [Table(columns, [["a-long-name", *numbers]])])
+    shown = plain_lines(on_terminal(monkeypatch, view, columns=40))
+    assert any(line.split()[-6:] == numbers for line in shown), shown
 
 
 def test_the_headline_comes_last_if_the_output_is_longer_than_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:

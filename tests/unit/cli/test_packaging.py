@@ -50,8 +50,10 @@ def test_the_action_gates(limit: str, status: int, tmp_path: Path) -> None:
     _venv, _install, *rest = step["run"].splitlines()
     summary = tmp_path / "summary.md"
     environment = {**os.environ, **variables, "RUNNER_TEMP": str(tmp_path), "GITHUB_STEP_SUMMARY": str(summary)}
-    done = subprocess.run(["bash", "-euc", "\n".join(rest)], cwd=ROOT, env=environment, check=False)
+    shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c"]  # as GitHub runs `shell: bash`
+    done = subprocess.run([*shell, "\n".join(rest)], cwd=ROOT, env=environment, check=False, stdout=subprocess.PIPE)
     assert done.returncode == status
+    assert done.stdout.decode() == summary.read_text()  # the log shows the crossed limit, too
     assert summary.read_text().count("\n| ") > 5
 
 

@@ -105,6 +105,15 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     [
         (listed(node("n"), node("n"), pod("p"), pod("p")), "4 objects: all can be read, 2 warnings."),
         (listed(node("n"), pod("p", nodeName="gone")), "Node gone: not in the input; pods on it: 1"),
+        (
+            listed(node("n"), {**node("m"), "status": {"allocatable": {"cpu": "4"}}}),
+            "a.json: items[1] (Node m): status.allocatable: has no memory, pods; a missing amount counts as 0",
+        ),
+        (
+            listed(node("n"), pod("p") | {"spec": {"containers": [{"resources": {"requests": {"CPU": "1"}}}]}}),
+            '(Pod a/p): spec.containers[0].resources.requests: the scheduler ignores the resource "CPU"',
+        ),
+        (listed(node("n"), {**pod("p"), "kind": "pod"}), "1 of kind pod: not modelled; did you mean Pod?"),
         (listed(), "a.json: nothing was read: there is no object in it"),
         (b"[]", "a.json: nothing was read: there is no object in it"),
         (listed(pod("p")), "1 object: all can be read."),

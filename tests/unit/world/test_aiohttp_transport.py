@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gzip
+import socket
+import ssl
 import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import aiohttp
 import pytest
 import trustme
 
@@ -158,6 +162,25 @@ def test_refused_connection_is_a_connection_failed_error() -> None:
             await transport.close()
 
     asyncio.run(main())
+
+
+def test_unknown_host_is_named_without_internals_of_the_library() -> None:
+    async def main() -> str:
+        transport = AiohttpTransport(Access(server="https://host"), SystemClock(), environ={})
+        key = aiohttp.client_reqrep.ConnectionKey("host", 443, True, ssl.create_default_context(), None, None, None)
+        unknown = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        unreachable = OSError(errno.EHOSTUNREACH, "Connect call failed ('10.0.0.1', 443)")
+        try:
+            messages = [
+                transport.failure(GET, aiohttp.ClientConnectorDNSError(key, unknown)).message,
+                transport.failure(GET, aiohttp.ClientConnectorError(key, unreachable)).message,
+            ]
+            return "; ".join(message.partition('": ')[2] for message in messages)
+        finally:
+            await transport.close()
+
+    lookup, connect = "dial tcp: lookup host: Name or service not known", "dial tcp host:443: connect: no route to host"
+    assert asyncio.run(main()) == f"{lookup}; {connect}"
 
 
 def test_invalid_header_value_is_not_in_the_error() -> None:

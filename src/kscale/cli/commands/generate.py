@@ -130,7 +130,7 @@ def write_examples(
         If the directory has files already.
     """
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise InputError(f"{directory}: is there already, and nothing is written over: name another directory")
+        raise InputError(f"{directory}: exists already, and no file is overwritten: name another directory")
     written = 0
     for name, file in _list_bundled_files(files("kscale").joinpath("examples"), directory):
         name.parent.mkdir(parents=True, exist_ok=True)

@@ -292,7 +292,7 @@ def _build_list_view(report: HPAReport, changed_only: bool = False) -> View:
     unjudged = sum(errors)
     failing = len(errors) - unjudged
     count = len(report.hpas)
-    headline = f"{rescaling:,} of {count:,} {plural('HPA', count)} would rescale"
+    headline = f"{rescaling:,} of {count:,} {plural('HPA', count)} would rescale" if count else "No HPA to decide"
     headline += f", {failing:,} would report an error" if failing else ""
     if unjudged:
         verb, whose = ("is", "its target") if unjudged == 1 else ("are", "their targets")
@@ -340,7 +340,7 @@ def _format_paused(report: HPAReport) -> list[str]:
 
 def _footer(report: HPAReport) -> list[str]:
     """Return the last lines: whether the time is unknown, the state that the run began with, what is not modelled."""
-    unknown_time = [] if report.now is not None else ["Now is not known: the input holds no time (--now)."]
+    unknown_time = [] if report.now is not None else ["The input contains no time; --now sets one."]
     left_out = [f"Not modelled: {name}: {'; '.join(texts)}." for name, texts in report.unmodelled.items()]
     return [*unknown_time, _MODES[report.state_mode], *left_out]
 

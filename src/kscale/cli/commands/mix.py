@@ -349,13 +349,15 @@ def mix_view(plan: MixPlan, of: str = "pending", architectures: Collection[str] 
             f"The check moved {pods_text(plan.repairs.moved)} and added {plan.repairs.added:,} nodes "
             f"(${plan.repairs.cost:,.4g}/h)."
         )
-    if plan.bound.relaxed:
+    if plan.bound.relaxed and plan.bound.cost is not None:
         footer.append(f"Not in the bound: {'; '.join(plan.bound.relaxed)}.")
+    if plan.bound.cost is None and placed:
+        footer.append("There is no bound of the cost, because limits leave pods without a place.")
     if plan.limits_reached:
         footer.append(f"At their limit: {', '.join(plan.limits_reached)}.")
     if plan.unschedulable_count:
         footer.append(f"{pods_text(plan.unschedulable_count)} without a place, {plan.unschedulable[0]} for one.")
-    if plan.bound.method == "volume" and placed:
+    if plan.bound.method == "volume" and plan.bound.cost is not None and placed:
         footer.append("The bound is by prices of resources; the extra [solver] and more time (--budget) prove more.")
     if others:
         existing_text = (

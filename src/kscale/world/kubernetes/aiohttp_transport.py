@@ -41,6 +41,7 @@ from kscale.world.kubernetes.transport import (
     FailureKind,
     ServerLimits,
     Stream,
+    connection_failure,
 )
 from kscale.world.protocols import Clock
 
@@ -393,6 +394,8 @@ class AiohttpTransport:
             kind, text = "reset", "EOF"
         elif isinstance(error, http.ClientPayloadError):
             kind, text = "reset", "unexpected EOF"
+        elif isinstance(error, http.ClientConnectorError):
+            text = connection_failure(error)
         elif isinstance(error, http.ClientOSError | ConnectionError):
             reset = isinstance(error, ConnectionError) or getattr(error, "errno", None) in (
                 errno.ECONNRESET,

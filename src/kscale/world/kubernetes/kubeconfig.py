@@ -338,7 +338,7 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _EXEC_EXTENSION: Final = "client.authentication.k8s.io/exec"
 _EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _INTERACTIVE: Final = ("Never", "IfAvailable", "Always")
-_NO_CONFIGURATION: Final = "no configuration has been provided, try setting KUBERNETES_MASTER environment variable"
+_NO_CONFIGURATION: Final = "no configuration has been provided: no kubeconfig names a cluster"
 
 _CLUSTER: Final = {
     "server": TEXT, "tls-server-name": TEXT, "insecure-skip-tls-verify": FLAG, "certificate-authority": TEXT,

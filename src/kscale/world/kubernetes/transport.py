@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
+import socket
 from bisect import insort
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -26,10 +28,20 @@ __all__ = [
     "ServerLimits",
     "Stream",
     "Transport",
+    "connection_failure",
 ]
 
 
 FailureKind = Literal["refused", "reset", "timeout", "too large", "other"]
+
+
+def connection_failure(error: OSError) -> str:
+    """Return why no connection was made, in Go's form. ``error`` is aiohttp's ClientConnectorError."""
+    cause: OSError = getattr(error, "os_error", error)
+    host, port = getattr(error, "host", ""), getattr(error, "port", "")
+    if isinstance(cause, socket.gaierror):
+        return f"dial tcp: lookup {host}: {cause.strerror or cause}"
+    return f"dial tcp {host}:{port}: connect: {os.strerror(cause.errno).lower() if cause.errno else cause}"
 
 
 class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):

@@ -70,7 +70,7 @@ def test_server_errors_are_named(cluster: Path) -> None:
     unreachable = kscale("recommend", "-f", cluster, *options("http://127.0.0.1:9"))
     assert (
         unreachable.code,
-        "Prometheus does not answer: Cannot connect to host 127.0.0.1:9" in unreachable.stderr,
+        "Prometheus does not answer: dial tcp 127.0.0.1:9: connect: connection refused" in unreachable.stderr,
     ) == (2, True)
 
 
