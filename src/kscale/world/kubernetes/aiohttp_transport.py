@@ -394,14 +394,15 @@ class AiohttpTransport:
             kind, text = "reset", "EOF"
         elif isinstance(error, http.ClientPayloadError):
             kind, text = "reset", "unexpected EOF"
-        elif isinstance(error, http.ClientConnectorError):
-            text = connection_failure(error)
         elif isinstance(error, http.ClientOSError | ConnectionError):
             reset = isinstance(error, ConnectionError) or getattr(error, "errno", None) in (
                 errno.ECONNRESET,
                 errno.EPIPE,
             )
-            kind, text = ("reset", "connection reset by peer") if reset else ("other", text)
+            if reset:
+                kind, text = "reset", "connection reset by peer"
+            elif isinstance(error, http.ClientConnectorError):
+                text = connection_failure(error)
         elif isinstance(error, self._bad_response):
             text = " ".join(text.split())  # aiohttp describes an invalid response in several lines
         elif isinstance(error, ValueError) and not isinstance(error, http.ClientError):
