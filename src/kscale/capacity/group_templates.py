@@ -162,8 +162,8 @@ def starting_nodes(
 ) -> dict[str, StartingNodes]:
     """Return the nodes that may still be starting, by group id: young nodes, and how many have not registered.
 
-    A loop that has the state of an earlier one knows the requested nodes and counts them as upcoming. A node is young
-    until ``max_node_startup_time`` has passed. Groups without such nodes, and groups whose options the provider cannot
+    For a loop without the state of an earlier loop, which would know the requested nodes. A node is young until
+    ``max_node_startup_time`` has passed. Groups without such nodes, and groups whose options the provider cannot
     return, are left out. Raises InputError for a node without a readable creation time.
     """
     time, taints = moment(now), TaintConfig.from_options(options)
@@ -194,10 +194,10 @@ def starting_nodes(
 
 
 def with_members(groups: Iterable[NodeGroup], nodes: Iterable[Node]) -> list[NodeGroup]:
-    """Return the groups; one that is modelled on a node (``from_node``) gets that node's node pool as its ``nodes``.
+    """Return the groups, where each group that is modelled on a node (``from_node``) has the node's pool as ``nodes``.
 
-    Node pools are recognised by labels. Groups with ``nodes`` or a selector are unchanged. Without members, all of a
-    group's target size would count as missing.
+    Node pools are recognised by labels. Groups with ``nodes`` or a selector are unchanged. (A group without members
+    would seem to miss all nodes of its target size.)
     """
     members_by_node = {
         name: match.group.nodes for match in recognise_groups(nodes).groups for name in match.group.nodes

@@ -93,7 +93,7 @@ def _is_stored(data: Mapping[str, Any]) -> bool:
 def _validate_hpa(data: dict[str, Any], type_: type[KubeObject]) -> list[Refusal]:
     """Return the mistakes of an HPA, unknown fields included. ``type_``: the struct with which its fields are compared.
 
-    An API version that was removed is the only mistake then.
+    If Kubernetes has removed the API version, the result has only this mistake.
     """
     version = data["apiVersion"]
     if version in _REMOVED:
@@ -109,7 +109,7 @@ def _validate_hpa(data: dict[str, Any], type_: type[KubeObject]) -> list[Refusal
 def _validate_vpa(obj: VerticalPodAutoscaler, data: dict[str, Any]) -> list[Refusal]:
     """Return a VPA's unknown fields, its mistakes by the admission webhook and the schema, and the webhook's warnings.
 
-    An unserved API version is the only mistake then.
+    If the API version is not served, the result has only this mistake.
     """
     if data["apiVersion"] != VPA_VERSION:
         return [Refusal("apiVersion", f"{data['apiVersion']} is not served: use {VPA_VERSION}")]

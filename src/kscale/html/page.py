@@ -395,7 +395,7 @@ def _table(table: Table) -> str:
 def _cell(cell: Cell | str | float | None, column: Column) -> str:
     """Return the HTML of a table cell.
 
-    If its value (or the first of a tuple) is a finite number, the cell has it as the key for sorting.
+    The script sorts cells by ``data-sort``: the cell's value, or the first of several, if it is a finite number.
     """
     cell = as_cell(cell)
     value = cell.value[0] if isinstance(cell.value, tuple) and cell.value else cell.value

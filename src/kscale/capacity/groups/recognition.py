@@ -196,7 +196,7 @@ def _match_rule(node: Node) -> tuple[_Rule, str] | None:
 def example_node(nodes: Sequence[Node], now: datetime | Moment | None = None) -> Node | None:
     """Return the node that new nodes are modelled on: the first good one, else the first; None without nodes.
 
-    ``now`` is the current time as in :func:`recognise_groups`, as are the errors.
+    ``now`` and the errors raised: as for :func:`recognise_groups`.
     """
     time = None if now is None else moment(now)
     return next((node for node in nodes if is_good_example(node, time)), nodes[0] if nodes else None)

@@ -118,8 +118,8 @@ def place_pods(
     unavailable : collection of str
         Groups of offerings that the cloud cannot launch now.
     choose : callable
-        Chooses one of several domains that a topology allows equally well, for the number of a pod and a label.
-        Default: the first in alphabetical order. Upstream takes any.
+        Called with the number of a pod, a topology key and the domains that the topology allows equally well; returns
+        one of the domains. Default: the first in alphabetical order. Upstream takes any.
 
     Returns
     -------

@@ -428,9 +428,9 @@ class Topology:
         )
 
     def _inverse_groups(self, pod: PodTopology) -> list[_TopologyGroup]:
-        """Return the groups of a pod's required anti-affinity, which keep selected pods away from its domains.
+        """Return the groups of a pod's required anti-affinity terms, which keep pods that a term selects away.
 
-        Missing groups are created.
+        Groups that do not exist are created.
         """
         groups: dict[int, _TopologyGroup] = {}
         for term in pod.required_anti_affinity:

@@ -206,9 +206,9 @@ def _fillings(kinds: BinKinds, kind: int, conflicts: Sequence[Conflict] = ()) ->
 
 
 def _spread_of(instance: Instance, zones: _Zones) -> list[_Spread]:
-    """Return the hard spread constraints over zones, with what counts for them.
+    """Return the hard spread constraints over zones of the pods to place.
 
-    Raises SelectorError for an invalid selector.
+    Each has the classes, placed pods, zones and bins that it concerns. Raises SelectorError for an invalid selector.
     """
     snapshot = instance.snapshot
     present = np.unique(instance.class_of).tolist()
@@ -267,9 +267,10 @@ def _selects(pod: Any, node: Node) -> bool:
 
 
 def _list_zone_anti_affinity(instance: Instance, zones: _Zones) -> list[tuple[dict[tuple[int, int], int], int]]:
-    """Return (weights by (class, zone), maximum of the weighted number of pods) of each anti-affinity over zones.
+    """Return the rules of anti-affinity over zones, as arguments of :meth:`_Program.add_rule`.
 
-    Terms that match none of the pods which have them are left out.
+    Each rule is (weight of a pod by (class, zone), maximum of the weighted number of pods). Terms that match none of
+    the pods which have them are left out.
     """
     present = np.unique(instance.class_of).tolist()
     carriers: dict[Term, list[int]] = {}

@@ -351,12 +351,12 @@ def choose_few_types(
 ) -> list[list[frozenset[str]]]:
     """Choose sets of types to plan with: a list for each size, with the most promising set first.
 
-    Each size adds one type to the best set of the size before, up to ``most`` types or until no candidate is left;
-    there are at most ten candidates. The values that compare sets count fractions of nodes. Another set may need
-    cheaper whole nodes, so there are alternatives.
+    Each size adds one of at most ten candidates to the best set of the size before, up to ``most`` types. Sets are
+    compared by a cost that counts fractions of nodes. A list therefore has alternatives, which may cost less in
+    integral numbers of nodes. The lists are in ascending order of size.
 
-    ``type_of`` each kind of bins (None = existing nodes); ``used``: types of an unrestricted plan, the most important
-    first; ``must``: types that are in every set. Returns the lists in order of size.
+    ``type_of``: type of each kind of bins (None = existing nodes); ``used``: types of an unrestricted plan, the most
+    important first; ``must``: types that are in every set.
     """
     names = np.array([name or "" for name in type_of])
     cost = _estimate_costs_alone(kinds)

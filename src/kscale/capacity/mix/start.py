@@ -400,10 +400,9 @@ class _Claims:
         self._seen[shape] = len(self.claims)
 
     def _can_hold(self, claim: _Claim, shape: int) -> bool:
-        """Check whether the bin ``claim`` takes an item of another shape than its last one.
+        """Check whether the bin ``claim`` takes an item of ``shape``, which is not the shape of its last item.
 
-        Unless a resource is short at once, the bin's options, free amounts and number of further items are computed for
-        the new shape, also if it takes no item.
+        The bin is prepared for the new shape (:meth:`_turn_to`), unless it obviously has too little of a resource.
         """
         if any(size > free for size, free in zip(self._demand[shape], claim.room, strict=True)):
             return False

@@ -277,7 +277,10 @@ class VolumeNumbers(Part):
         return bool(pod.volumes)
 
     def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
-        """Return ``volumes``: (number, driver's number, in-tree plug-in or -1) of each volume of a counted driver."""
+        """Return ``volumes`` of the class: each volume of a counted driver.
+
+        A volume is (number of the volume, number of the driver, index of the in-tree plug-in or -1).
+        """
         attached = _resolve(pod, Volumes.of(ctx), incoming=False) if pod.volumes and self.drivers else ()
         entries = [
             (self._handle(driver, handle), self.drivers[driver], plugin)

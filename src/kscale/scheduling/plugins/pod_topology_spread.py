@@ -100,11 +100,11 @@ def hard_constraints(pod: PodClass, ctx: Context) -> tuple[Constraint, ...]:
 
 
 def soft_constraints(pod: PodClass, ctx: Context) -> tuple[tuple[Constraint, ...], bool]:
-    """Return the ScheduleAnyway constraints, and whether only nodes that have all their keys are compared.
+    """Return (soft constraints, ScheduleAnyway; whether only nodes that have all their topology keys are compared).
 
-    These are the pod's own in spec order. If it has no constraints at all, not even hard ones, those of the profile's
-    defaults apply, or the system's defaults if the profile has none; they need a service or a known controller that
-    selects the pod. Raises SelectorError if a selector of such a constraint is invalid.
+    The constraints are the pod's own in spec order. If the pod has no constraints at all, not even hard ones, the
+    profile's soft defaults apply, or the system's defaults if the profile has none. Defaults need a service or a known
+    controller that selects the pod. Raises SelectorError if a selector of a soft constraint is invalid.
     """
     defaults = ctx.profile.default_constraints
     require_all_keys = bool(pod.spread) or defaults is not None
@@ -115,11 +115,11 @@ def soft_constraints(pod: PodClass, ctx: Context) -> tuple[tuple[Constraint, ...
 def _constraints(
     pod: PodClass, ctx: Context, action: str, defaults: tuple[TopologySpreadConstraint, ...], *, require_all_keys: bool
 ) -> tuple[Constraint, ...]:
-    """Return the pod's constraints with an ``action``; the ``defaults`` with it if the pod has no constraints at all.
+    """Return the pod's constraints whose ``whenUnsatisfiable`` is ``action``.
 
-    The defaults do not apply to a pod that no service and no known controller selects. ``action``:
-    ``whenUnsatisfiable``; ``require_all_keys``: only nodes with the topology keys of all of them count. Raises
-    SelectorError if a selector is invalid.
+    If the pod has no constraints at all, those of ``defaults`` are returned, but only if a service or a known
+    controller selects the pod. ``require_all_keys``: whether only nodes with the topology keys of all returned
+    constraints count. Raises SelectorError if a selector is invalid.
     """
     selected: list[tuple[TopologySpreadConstraint, Selector]] = []
     if pod.spread:
