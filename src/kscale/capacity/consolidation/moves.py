@@ -282,7 +282,7 @@ class Moves:
         return chosen
 
     def propose_replacements(self, limits: Limits, failed: Collection[int]) -> list[Replacement]:
-        """Return replacements of nodes by one new node each, which the limits allow.
+        """Return replacements that the limits allow together; each replaces one or several nodes by one new node.
 
         The nodes with the highest estimated saving are tried first, except those in ``failed``. A group is given up
         after 20 of its nodes in a row without a replacement. The engine is not changed.

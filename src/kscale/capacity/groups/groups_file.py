@@ -548,7 +548,7 @@ def _find_errors(entry: GroupEntry, node_names: Container[str] | None) -> Iterat
         yield "id", "is empty"
     elif not entry.id.isprintable():
         yield "id", "has control characters"
-    yield from _limits(entry)
+    yield from _find_size_errors(entry)
     sources = [
         name
         for name, value in (
@@ -569,17 +569,17 @@ def _find_errors(entry: GroupEntry, node_names: Container[str] | None) -> Iterat
         yield "pods", "has an effect only with template"
     if entry.template is not None and not (entry.template.status.allocatable or entry.template.status.capacity):
         yield "template.status.allocatable", "is empty: the node would have room for nothing"
-    yield from _template(entry)
+    yield from _find_template_errors(entry)
     if node_names is not None:
         if entry.from_node is not None and entry.from_node not in node_names:
             yield "fromNode", f'there is no node "{entry.from_node}"'
         for i, name in enumerate(entry.nodes):
             if name not in node_names:
                 yield f"nodes[{i}]", f'there is no node "{name}"'
-    yield from _additions(entry)
+    yield from _find_addition_errors(entry)
 
 
-def _template(entry: GroupEntry) -> Iterator[tuple[str, str]]:
+def _find_template_errors(entry: GroupEntry) -> Iterator[tuple[str, str]]:
     """Yield (field, message) for each mistake in an entry's template and pods, by the checks of dumps.
 
     Of pods only fatal mistakes count, and names may be missing.
@@ -589,7 +589,7 @@ def _template(entry: GroupEntry) -> Iterator[tuple[str, str]]:
         named = msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, name="x"))
         for finding in check(named):
             yield f"template.{finding.field}", finding.message
-        yield from _labels("template.metadata.labels", entry.template.metadata.labels)
+        yield from _find_label_errors("template.metadata.labels", entry.template.metadata.labels)
         for position, resource_slice in enumerate(entry.template.resource_slices):
             spec, field = resource_slice.spec, f"template.resourceSlices[{position}].spec"
             for name, value in (("driver", spec.driver), ("pool.name", spec.pool.name)):
@@ -642,7 +642,7 @@ def _unknown_fields(data: Any, type_: msgspec.inspect.Type, path: str) -> Iterat
                     yield f"{path}.{name}", f"unknown field; there are {', '.join(fields)}"
 
 
-def _labels(field: str, labels: dict[str, str] | None) -> Iterator[tuple[str, str]]:
+def _find_label_errors(field: str, labels: dict[str, str] | None) -> Iterator[tuple[str, str]]:
     """Yield (field, message) for each invalid key or value of labels. ``field``: where the labels are."""
     for key, value in (labels or {}).items():
         for error in qualified_name_errors(key):
@@ -651,7 +651,7 @@ def _labels(field: str, labels: dict[str, str] | None) -> Iterator[tuple[str, st
             yield f"{field}[{key}]", f"{go_quote(value)}: {error}"
 
 
-def _limits(entry: GroupEntry) -> Iterator[tuple[str, str]]:
+def _find_size_errors(entry: GroupEntry) -> Iterator[tuple[str, str]]:
     """Yield (field, message) for each negative size, and if ``min`` is more than ``max``."""
     for field, size in (("min", entry.min), ("max", entry.max), ("target", entry.target)):
         if size is not None and size < 0:
@@ -660,15 +660,15 @@ def _limits(entry: GroupEntry) -> Iterator[tuple[str, str]]:
         yield "min", f"min {entry.min} is more than max {entry.max}"
 
 
-def _additions(entry: GroupEntry) -> Iterator[tuple[str, str]]:
+def _find_addition_errors(entry: GroupEntry) -> Iterator[tuple[str, str]]:
     """Yield (field, message) for each mistake in labels, selector, taints, capacity, price and options."""
-    yield from _labels("labels", entry.labels)
-    yield from _labels("nodeSelector", entry.node_selector)
+    yield from _find_label_errors("labels", entry.labels)
+    yield from _find_label_errors("nodeSelector", entry.node_selector)
     for i, taint in enumerate(entry.taints):
         if not taint.key:
             yield f"taints[{i}].key", "is empty"
         else:
-            yield from _labels(f"taints[{i}]", {taint.key: taint.value})
+            yield from _find_label_errors(f"taints[{i}]", {taint.key: taint.value})
         if taint.effect not in _EFFECTS:
             yield f"taints[{i}].effect", f'"{taint.effect}" is not one of {", ".join(_EFFECTS)}'
     for name, amount in (entry.capacity or {}).items():

@@ -44,10 +44,10 @@ class StartPlan:
 
 
 def build_placement(instance: Instance, plan: StartPlan) -> PlannedPlacement | None:
-    """Return the plan in the numbers of an instance, with the minima of all offers.
+    """Convert a plan, which has names, to a placement, which has numbers, and add the minimum nodes of all offers.
 
-    None if it exceeds a limit or has a node of an unknown offer. Pods of the plan that the instance does not contain
-    are left out.
+    None if the placement exceeds a limit, or if the plan has a node of an unknown offer. Pods of the plan that the
+    instance does not contain are left out.
     """
     offer_numbers = {offer.name: i for i, offer in enumerate(instance.offers)}
     if any(name not in offer_numbers for name, _ in plan.nodes):
