@@ -694,8 +694,8 @@ def _pools(
 ) -> list[PoolCost]:
     """Return the cost of each group that has nodes, the most expensive first.
 
-    ``members``: indices of the nodes by group. ``price``: $/h of each node. ``requested``: the part of it that pods
-    request.
+    ``members``: indices of the nodes by group. ``price``: $/h of each node. ``requested``: the part of each price that
+    pods request.
     """
     lines = []
     for name, rows in members.items():

@@ -125,13 +125,17 @@ def loop_groups(
 
     A group without a ``target_size`` gets the number of its nodes. The loop uses a fixed template as it is. For other
     groups it prefers a copy of a good node of the group to the group's ``template``, which stands for the cloud
-    provider's. A template is fixed if the group has a ``from_node``, if the group has no ``template`` but nodes to
-    which its description adds labels, taints or capacity, or if the group does not exist yet. ``known``: ids of groups
-    whose template an earlier loop cached. ``options`` and ``now`` are those of
+    provider's. A group has a fixed template in these cases:
+
+    - it has a ``from_node``
+    - it does not exist yet
+    - it has no ``template``, but nodes to which its description adds labels, taints or capacity
+
+    ``known``: ids of groups whose template an earlier loop cached. ``options`` and ``now`` are those of
     :func:`~kscale.capacity.group_templates.with_templates`.
 
-    Raises InputError that names every group without a template and without a node to model new ones on (those in
-    ``known`` need neither), and if ``now`` is not a time.
+    Raises InputError if ``now`` is not a time, or if groups have neither a template nor a node to model new ones on.
+    The error names every such group; groups in ``known`` need neither.
     """
     time = None if now is None else moment(now)
     nodes = snapshot.columns.objects

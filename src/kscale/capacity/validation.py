@@ -142,7 +142,7 @@ def _schema_errors(vpa: VerticalPodAutoscaler) -> list[FieldError]:
 def _validate_scaled_object(obj: ScaledObject, data: dict[str, Any]) -> list[Refusal]:
     """Return the mistakes of a ScaledObject; if it has none, those of the HPA that KEDA generates for it.
 
-    Unknown fields and settings without effect are included; the latter are warnings.
+    The result includes unknown fields, and settings without effect (as warnings).
     """
     unknown = _unknown(data, ScaledObject)
     unknown += [Refusal("spec", text, is_warning=True) for text in irrelevant_settings(obj)]

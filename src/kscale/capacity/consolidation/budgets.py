@@ -92,7 +92,10 @@ class DisruptionBudget(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
         return problems
 
     def is_active(self, now: Moment) -> bool:
-        """Return whether the budget limits disruptions at a moment: always, or during the time of its schedule."""
+        """Return whether the budget limits disruptions at a moment.
+
+        A budget with a schedule does so for its ``duration`` after each time of the schedule; any other budget always.
+        """
         at = moment(now)
         if self.schedule is None or self.duration is None:
             return True

@@ -205,8 +205,8 @@ def example_node(nodes: Sequence[Node], now: datetime | Moment | None = None) ->
 def is_good_example(node: Node, now: datetime | Moment | None = None) -> bool:
     """Check whether a node may represent its group: ready, schedulable, not about to be deleted.
 
-    False also for a node with disk pressure or without network, by its conditions or taints, and for a node whose state
-    changed less than a minute before ``now`` (None: the time does not matter). Raises InputError if ``now`` is not a
+    False also for a node that has disk pressure or no network, by its conditions or taints, and for a node whose state
+    changed less than a minute before ``now``. None: the time does not matter. Raises InputError if ``now`` is not a
     time, or if it is given and the time of a condition is malformed. Upstream: ``isNodeGoodTemplateCandidate``.
     """
     time = None if now is None else moment(now)

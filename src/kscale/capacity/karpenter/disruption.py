@@ -310,8 +310,8 @@ def revalidate(view: ClusterView, command: Command) -> Command | None:
     """Check a command again some time after it was found, and return it with the candidates that are still valid.
 
     Returns None if the command is no longer valid. Each empty node is checked by itself. A consolidation must still be
-    possible as a whole: the same nodes are candidates, budgets allow all of them, and their pods still need one new
-    node (of which all types of the replacement are suitable), or still need none.
+    possible as a whole: all its nodes are still candidates, and budgets allow all of them. If it has a replacement,
+    their pods must still need one new node, for which all types of the replacement are suitable; else no new node.
     """
     current = {each.name: each for each in find_candidates(view, command.method)}
     allowed: Mapping[str, int] = count_allowed(view, command.method.reason)

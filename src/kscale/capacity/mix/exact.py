@@ -514,8 +514,8 @@ class _Program:
     def _assign_zones(self, values: NDArray[np.int64], spread: list[_Spread]) -> NDArray[np.int64]:
         """Assign each pod a zone and return int64[n]: the zone's index, -1 = not placed.
 
-        Each zone gets as many pods of each class as in the solution (``values``), each in turn to the zone where
-        fewest pods count for its spread constraints.
+        Each zone gets as many pods of each class as in the solution (``values``). Pods are assigned in order, each to
+        the zone in which the fewest pods count for its spread constraints.
         """
         instance, labels = self._instance, self._zones.labels
         remaining = {key: int(values[column]) for key, column in self.there.items()}

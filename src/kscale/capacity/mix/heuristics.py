@@ -113,8 +113,8 @@ def fill(
 def first_fit(packing: Packing, kind: int, effort: Effort) -> None:
     """Add bins of one kind to ``packing`` for the remaining items that fit it, as first-fit decreasing does.
 
-    The first bin of first-fit decreasing holds the items that fit when tried in decreasing order, and the next bins do
-    the same with the rest. Equal bins are filled at once. Each bin becomes the cheapest kind that holds its content.
+    Each bin is filled with the items that fit when they are tried in decreasing order, and the next bin with the items
+    that are left. Equal bins are filled at once. Each bin becomes the cheapest kind that holds its content.
     """
     kinds = packing.kinds
     capacity, per_bin = kinds.capacity[kind], kinds.most[kind].astype(np.int64)

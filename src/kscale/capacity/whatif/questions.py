@@ -204,10 +204,10 @@ class DecisionCache:
     def _bound_of(
         self, world: World, question: Question, decided: Decision, nodes: Nodes, cost: float | None
     ) -> float | None:
-        """Return a lower bound of the $/h of all nodes after any decision that places the same pods.
+        """Return a lower bound of the $/h of all nodes after any decision that places the pods that ``decided`` places.
 
-        None if it is unknown or was not requested. ``nodes``: existing ones. ``cost``: $/h after this decision, None =
-        unknown.
+        None if it is unknown or was not requested. ``nodes``: the existing nodes. ``cost``: $/h after ``decided``, None
+        = unknown.
         """
         new = decided.bound
         if question is not Question.MIX:

@@ -375,7 +375,7 @@ class Plugin:
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...] | None:
         """Return the objects besides pod and profile that the PreFilter, node filter and counters depend on.
 
-        As long as these objects are the same, the results are the same. None: the results depend on too much to be
+        As long as these are identical objects, cached results stay valid. None: the results depend on too much to be
         cached. Whether the tuple is empty must depend on the pod and the profile alone. Default: no objects.
         """
         return ()
@@ -383,14 +383,14 @@ class Plugin:
     def get_shared_dependencies(self, ctx: Context) -> tuple[Any, ...]:
         """Return objects that all classes' dependencies come from.
 
-        As long as these are the same objects, the dependencies of every class are unchanged. Default: none.
+        As long as these are identical objects, the dependencies of every class are unchanged. Default: none.
         """
         return ()
 
     def get_part_dependencies(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
         """Return the objects that results of the part's ``entry`` depend on, besides classes and their dependencies.
 
-        As long as the same objects are returned, cached entries remain valid. ``storage``: the classes with volumes
+        As long as identical objects are returned, cached entries stay valid. ``storage``: the classes with volumes
         that are placed or may be placed. Default: none.
         """
         return ()

@@ -71,7 +71,7 @@ class _BoundVolume(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def key(self) -> Hashable:
-        """Return a key that is equal for volumes that are reachable from the same nodes."""
+        """Return a key; volumes with equal keys are reachable from the same nodes."""
         return _encode(self.required), self.plugin, _encode(self.translated), self.instead
 
     def check(self, node: NodeFacts) -> Status | str | None:
