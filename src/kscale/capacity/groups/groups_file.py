@@ -589,7 +589,7 @@ def _find_template_errors(entry: GroupEntry) -> Iterator[tuple[str, str]]:
         named = msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, name="x"))
         for finding in check(named):
             yield f"template.{finding.field}", finding.message
-        yield from _find_label_errors("template.metadata.labels", entry.template.metadata.labels)
+        yield from _labels("template.metadata.labels", entry.template.metadata.labels)
         for position, resource_slice in enumerate(entry.template.resource_slices):
             spec, field = resource_slice.spec, f"template.resourceSlices[{position}].spec"
             for name, value in (("driver", spec.driver), ("pool.name", spec.pool.name)):
@@ -642,7 +642,7 @@ def _unknown_fields(data: Any, type_: msgspec.inspect.Type, path: str) -> Iterat
                     yield f"{path}.{name}", f"unknown field; there are {', '.join(fields)}"
 
 
-def _find_label_errors(field: str, labels: dict[str, str] | None) -> Iterator[tuple[str, str]]:
+def _labels(field: str, labels: dict[str, str] | None) -> Iterator[tuple[str, str]]:
     """Yield (field, message) for each invalid key or value of labels. ``field``: where the labels are."""
     for key, value in (labels or {}).items():
         for error in qualified_name_errors(key):
@@ -662,13 +662,13 @@ def _find_size_errors(entry: GroupEntry) -> Iterator[tuple[str, str]]:
 
 def _find_addition_errors(entry: GroupEntry) -> Iterator[tuple[str, str]]:
     """Yield (field, message) for each mistake in labels, selector, taints, capacity, price and options."""
-    yield from _find_label_errors("labels", entry.labels)
-    yield from _find_label_errors("nodeSelector", entry.node_selector)
+    yield from _labels("labels", entry.labels)
+    yield from _labels("nodeSelector", entry.node_selector)
     for i, taint in enumerate(entry.taints):
         if not taint.key:
             yield f"taints[{i}].key", "is empty"
         else:
-            yield from _find_label_errors(f"taints[{i}]", {taint.key: taint.value})
+            yield from _labels(f"taints[{i}]", {taint.key: taint.value})
         if taint.effect not in _EFFECTS:
             yield f"taints[{i}].effect", f'"{taint.effect}" is not one of {", ".join(_EFFECTS)}'
     for name, amount in (entry.capacity or {}).items():
