@@ -52,10 +52,7 @@ class Problem:
 
     @property
     def of_source(self) -> bool:
-        """Return whether the problem names no object.
-
-        It is about the source itself then, and reading cannot continue.
-        """
+        """Return whether the problem names no object: it concerns the whole source, and reading cannot continue."""
         return not self.object
 
     def __str__(self) -> str:
@@ -93,7 +90,7 @@ class ArgumentError(InputError, TypeError):
 
 
 def _restored_error(text: str, problems: tuple[Problem, ...]) -> ArgumentError:
-    """Build an ArgumentError from its text and problems when it is unpickled. ``total`` is 0."""
+    """Build an ArgumentError from its text and problems, for pickle. The attribute ``total`` becomes 0."""
     error = ArgumentError.__new__(ArgumentError, text)
     error.args = (text,)
     error.problems, error.total = problems, 0

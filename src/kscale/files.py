@@ -38,13 +38,16 @@ _TERMINATION: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 def is_endless(status: os.stat_result) -> bool:
-    """Check whether a file is a block or character device other than the null device: it may never reach its end."""
+    """Check whether reading a file may never end: it is a block or character device other than the null device."""
     device = stat.S_ISBLK(status.st_mode) or stat.S_ISCHR(status.st_mode)
     return device and status.st_rdev != _NULL_DEVICE
 
 
 def open_file(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file for reading. Raises OSError also for a name that no file can have."""
+    """Open a file for reading bytes.
+
+    Raises OSError if the file cannot be opened, also for a name that no file can have (with a null character).
+    """
     try:
         return open(os.fspath(path), "rb")
     except ValueError as error:  # a null character, or half a surrogate pair
@@ -55,7 +58,7 @@ def read_file(path: str | os.PathLike[str], limit: int = MAX_FILE) -> bytes:
     """Return the bytes of a file, a pipe or a device.
 
     Raises OSError, with the path as its filename, if the file cannot be read, is a device that may never end
-    (``/dev/zero``; a terminal is read), or has more than ``limit`` bytes.
+    (such as ``/dev/zero``, but not a terminal), or has more than ``limit`` bytes.
     """
     with open_file(path) as file:
         if is_endless(os.fstat(file.fileno())) and not file.isatty():
@@ -75,35 +78,33 @@ def read_input(path: str | os.PathLike[str]) -> bytes:
 
 
 def replace_file(path: str | os.PathLike[str], data: bytes, *, secret: bool = False) -> None:
-    """Write ``data`` as the new content of a file, as :func:`replacing` does.
-
-    Raises OSError if the file cannot be written.
-    """
+    """Replace the content of a file by ``data``, or create the file. Parameters and errors as for :func:`replacing`."""
     with replacing(path, secret=secret) as file:
         file.write(data)
 
 
 @contextmanager
 def replacing(path: str | os.PathLike[str], *, secret: bool = False) -> Iterator[BinaryIO]:
-    """Open a binary stream whose content takes the place of a file at the end of the block.
+    """Open a binary stream whose content replaces a file at the end of the block.
 
-    The content is written to a new file in the same folder, so that a full disk, an error or a signal leaves the old
-    file as it was. The new file is removed then; only a signal that ends the process at once, such as SIGKILL, leaves
-    it behind, as ``.NAME.*.tmp``. A symbolic link stays a link, and the mode of an existing file is kept. Pipes and
-    devices, which cannot be replaced, are written to directly.
+    The content is written to a temporary file in the same folder, which is renamed if the block ends without an error.
+    After an error or a signal the old file is unchanged, and the temporary file is removed. Only a signal that ends the
+    process at once, such as SIGKILL, leaves the temporary file behind, as ``.NAME.*.tmp``. A symbolic link stays a
+    link, and the mode of an existing file is kept. Pipes and devices, which cannot be replaced, are written to
+    directly.
 
     Parameters
     ----------
     path
         The file.
     secret
-        Only the owner may read the new file, whatever the mode of the old one. No effect on pipes and devices.
+        Whether only the owner may read the new file, whatever the mode of the old one. No effect on pipes and devices.
 
     Raises
     ------
     OSError
-        If the file cannot be written; its filename is ``path``. An OSError of the block without a file name gets it,
-        too.
+        If the file cannot be written; the error's ``filename`` is ``path``. An OSError that the block itself raises
+        without a file name gets ``path``, too.
     """
     target = Path(os.path.realpath(path))
     try:
@@ -144,8 +145,8 @@ def replacing(path: str | os.PathLike[str], *, secret: bool = False) -> Iterator
 def removed_on_termination(path: str | os.PathLike[str]) -> Iterator[None]:
     """Remove a temporary file if SIGTERM or SIGHUP ends the process within the block.
 
-    These signals end a process without unwinding. Handlers that the program has installed stay, as the process then
-    continues. Outside the main thread, no handler is installed.
+    These signals end a process without running ``finally`` blocks, so a signal handler removes the file. A signal for
+    which the program has its own handler is left to that handler. Outside the main thread, no handler is installed.
     """
     name = os.fspath(path)
     _temporary.add(name)
@@ -162,7 +163,7 @@ _temporary: set[str] = set()
 
 
 def _change_handlers(before: Any, after: Any) -> None:
-    """Set the handler ``after`` for those signals of termination that have the handler ``before``.
+    """Set the handler ``after`` for SIGTERM and SIGHUP, as far as they have the handler ``before``.
 
     Does nothing outside the main thread.
     """
@@ -182,7 +183,7 @@ def _remove_temporary(number: int, _: FrameType | None) -> None:
 
 
 def _mode_of(mode: int | None) -> int:
-    """Return the permission bits in ``mode``; for None (no such file), those that a new file gets."""
+    """Return the permission bits of a file's ``mode``; for None (no such file), those that a new file gets."""
     if mode is not None:
         return stat.S_IMODE(mode)
     umask = os.umask(0)
@@ -192,7 +193,7 @@ def _mode_of(mode: int | None) -> int:
 
 @contextmanager
 def _errors_named(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Add the file name to an OSError of the block that has an ``errno`` but no file name."""
+    """Raise an OSError of the block that has an ``errno`` but no file name again, with ``path`` as its file name."""
     try:
         yield
     except OSError as error:

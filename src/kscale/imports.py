@@ -17,18 +17,18 @@ __all__ = ["EXTRAS", "import_aiohttp_without_authorities", "import_on_use", "laz
 
 
 def import_on_use(package: str, modules: Mapping[str, Iterable[str]]) -> None:
-    """Import the public names of a package when they are first used, so that a program imports only what it runs.
+    """Make a package import each of its public names when the name is first used.
 
-    Replaces the class of the package's module. Any other name raises AttributeError there, and ``dir`` lists
-    ``__all__``.
+    Replaces the class of the package's module, whose ``dir`` lists ``__all__`` afterwards. Names that ``modules`` does
+    not contain still raise AttributeError.
 
     Parameters
     ----------
     package : str
         The package, ``__name__`` in its ``__init__``.
     modules : mapping of str to iterable of str
-        Module below the package (``.target``: beside it) -> the names that it defines. A module without names is a
-        public name itself.
+        Names that each module defines, by module relative to the package (``.target``: a module beside the package).
+        A module without names is a public name itself.
     """
     module_of = {name: f".{module}" for module, names in modules.items() for name in names}
     own = {module: f".{module}" for module, names in modules.items() if not names}
@@ -70,8 +70,8 @@ class _LazyPattern:
 def lazy_pattern(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
     """Return a regular expression that :func:`re.compile` compiles on first use.
 
-    An invalid pattern raises ``re.error`` only then. A start of kscale would otherwise compile a hundred expressions
-    and use ten of them.
+    An invalid pattern raises ``re.error`` on first use. Otherwise every start of kscale would compile a hundred
+    expressions and use ten of them.
     """
     return cast("re.Pattern[AnyStr]", _LazyPattern(pattern, flags))
 
@@ -113,8 +113,8 @@ def import_aiohttp_without_authorities() -> None:
     """Import aiohttp, if it is installed, without the certificates of the system's authorities.
 
     aiohttp reads the certificates twice when it is imported, for default TLS contexts, which takes longer than the rest
-    of its import. kscale has TLS contexts of its own. Only for a process of kscale's own: aiohttp's default contexts
-    trust nobody afterwards.
+    of its import. kscale has TLS contexts of its own. Call this only in a process that runs kscale alone: aiohttp's
+    default TLS contexts trust no authority afterwards.
     """
     variable = "SSL_CERT_FILE"  # names the file that OpenSSL reads instead of the system's
     value = os.environ.get(variable)

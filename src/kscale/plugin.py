@@ -93,15 +93,17 @@ def predicate(
     reason: str | None = None,
     resources: Sequence[str] = (),
 ) -> PredicatePlugin | Callable[[_Function], PredicatePlugin]:
-    """Compile ``function(request, free, slots) -> bool`` into a predicate and register it in place of one of its name.
+    """Compile ``function(request, free, slots) -> bool`` into a predicate and register it under its name.
+
+    A plug-in of the same name is replaced.
 
     Parameters
     ----------
     function : callable, optional
         Returns whether a pod may run on a node. ``request``: what the pod requests, ``free``: what the node has left,
         both int64 (cpu in milli-units, memory and ephemeral storage in bytes, then ``resources``); ``slots``: how many
-        more pods the node can run. If it raises while pods are checked, that call raises NativeError. Without a
-        function, a decorator is returned.
+        more pods the node can run. If the function raises while pods are checked, the checking call raises NativeError.
+        Without a function, a decorator is returned.
     name : str, optional
         Name of the plug-in. Default: the function's name.
     reason : str, optional
@@ -151,9 +153,9 @@ def predicate(
 
 
 def _inputs(types: Any) -> tuple[Any, Any]:
-    """Return the numba types of request and free, arrays that a plug-in cannot write to. ``types``: ``numba.types``.
+    """Return the numba types of ``request`` and ``free``: arrays that a plug-in cannot write to.
 
-    Bounds are checked: an index out of range fails the call, and does not read other memory.
+    ``types``: the module ``numba.types``. Indices are checked against the arrays' bounds.
     """
     column = types.Array(types.int64, 1, "C", readonly=True)
     return column, column
@@ -168,9 +170,10 @@ def scorer(*, name: str | None = ..., resources: Sequence[str] = ...) -> Callabl
 def scorer(
     function: _Function | None = None, *, name: str | None = None, resources: Sequence[str] = ()
 ) -> ScorePlugin | Callable[[_Function], ScorePlugin]:
-    """Compile ``function(request, free) -> float`` into a scorer and register it in place of one of its name.
+    """Compile ``function(request, free) -> float`` into a scorer and register it under its name.
 
-    The loop over nodes is compiled around the function, so that native code calls it once per pod, not once per node.
+    A plug-in of the same name is replaced. The compiled scorer contains the loop over nodes: native code calls it once
+    per pod, not once per node.
 
     Parameters
     ----------
@@ -227,7 +230,7 @@ def scorer(
 def scores(
     snapshot: Snapshot, pods: PodsLike = None, *, scorer: ScorePlugin | str, threads: int = 1
 ) -> NDArray[np.float64]:
-    """Return a scorer's scores of every pod on every node in the current state.
+    """Return a scorer's scores of every pod on every node in the snapshot's state.
 
     Parameters
     ----------

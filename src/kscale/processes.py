@@ -13,17 +13,17 @@ __all__ = ["worker_processes"]
 
 
 def worker_processes(count: int, *, ignore_interrupts: bool = False) -> ProcessPoolExecutor:
-    """Return an executor of new processes.
+    """Return an executor of new worker processes, which end when this process ends.
 
-    They end when this process ends. Processes are spawned: a fork would take over locks of native threads.
+    Processes are spawned and not forked, because a fork would take over locks of native threads.
 
     Parameters
     ----------
     count : int
         Number of processes.
     ignore_interrupts : bool, default False
-        Whether the processes ignore SIGINT, which a terminal sends to them and to their parent alike. For a parent that
-        ends its workers itself.
+        Whether the workers ignore SIGINT, which a terminal sends to the workers and to their parent. Set it if the
+        parent ends its workers itself.
     """
     return ProcessPoolExecutor(
         count, mp_context=get_context("spawn"), initializer=_start_worker, initargs=(ignore_interrupts,)

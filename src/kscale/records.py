@@ -47,7 +47,7 @@ class Result:
     __slots__ = ()
 
     def table_rows(self) -> Rows:
-        """Return the result as one table. Types are str, int, float, bool and list (of texts).
+        """Return the result as one table, whose columns have the types str, int, float, bool or list (of texts).
 
         Subclasses implement this.
         """
@@ -240,7 +240,7 @@ def _columns_of(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[tupl
 
 
 def _values_of(item: Any, columns: Mapping[str, type]) -> list[Any]:
-    """Return the values of an item in the columns; None where an object that contains a field is absent."""
+    """Return the item's value in each column; None if the field is None or an object that contains it is absent."""
     document = msgspec.to_builtins(item)
     values = []
     for name in columns:
@@ -278,11 +278,13 @@ def _format_value(value: Any) -> str:
 
 
 def components_of(kind: Any, schema_hook: Callable[[Any], Any] | None = None) -> tuple[str, dict[str, Any]]:
-    """Return the name of a type among its schema's definitions, and these definitions.
+    """Return the JSON Schema of a type as (name of its definition, definitions by name).
 
-    Descriptions of objects come from the docstrings of their classes, those of fields from the section *Attributes* of
-    these docstrings. The result does not depend on msgspec's version. ``kind``: the type; ``schema_hook``: returns the
-    schema of types that msgspec does not know, as msgspec's parameter of that name.
+    The definitions are those of the type and of all types that it refers to. Descriptions come from the docstrings of
+    classes; those of fields from the section *Attributes*. The result does not depend on msgspec's version.
+
+    ``kind``: the type. ``schema_hook``: returns the schema of a type that msgspec does not know, like msgspec's
+    parameter of that name.
     """
     (ref,), components = msgspec.json.schema_components([kind], schema_hook=schema_hook, ref_template="#/$defs/{name}")
     json_names: dict[str, dict[str, str]] = {}
@@ -293,7 +295,7 @@ def components_of(kind: Any, schema_hook: Callable[[Any], Any] | None = None) ->
 
 
 def _collect_json_names(info: Any, result: dict[str, dict[str, str]]) -> None:
-    """Add to ``result`` the JSON name of each field by its Python name, for each struct in a type, by class name.
+    """Add the JSON names of the fields of each struct in a type to ``result``: class name -> Python name -> JSON name.
 
     ``info``: msgspec's description of the type.
     """
@@ -336,7 +338,7 @@ def _add_descriptions(component: dict[str, Any], json_names: Mapping[str, str]) 
 
 
 def _describe_in_json(text: str, json_names: Mapping[str, str]) -> str:
-    """Return the text of a docstring in one line, with the words of JSON: names of fields, ``null``, ``true``."""
+    """Return the text of a docstring in one line, with names of Python (fields, None, True) replaced by JSON's."""
     text = _ROLE.sub(r"`\1`", text)
     text = _CODE.sub(lambda match: f"`{json_names.get(match[1], match[1])}`", text)
     parts = _JSON_CODE.split(text)  # code, such as the status `True` of a condition, stays as it is
@@ -347,7 +349,7 @@ def _describe_in_json(text: str, json_names: Mapping[str, str]) -> str:
 def nulls_last(schema: Any) -> Any:
     """Return a copy of a schema in which ``null`` is the last alternative of every ``anyOf``.
 
-    Versions of msgspec differ in that.
+    Its position differs between versions of msgspec.
     """
     if isinstance(schema, list):
         return [nulls_last(each) for each in schema]

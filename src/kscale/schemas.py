@@ -77,7 +77,7 @@ class SchemaList(Record, frozen=True):
 
 @typed_late
 def record_type(kind: str) -> type[Record]:
-    """Return the record type of a published kind. Raises KeyError for an unknown one."""
+    """Return the record type of a published kind of documents. Raises KeyError for an unknown kind."""
     module, _, name = DOCUMENTS[kind].partition(":")
     record_class: type[Record] = getattr(import_module(module), name or kind)
     return record_class
@@ -85,7 +85,7 @@ def record_type(kind: str) -> type[Record]:
 
 @typed_late
 def schema(kind: str) -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of a published kind. Raises KeyError for an unknown one."""
+    """Return the JSON Schema (2020-12) of a published kind of documents. Raises KeyError for an unknown kind."""
     return schema_of(record_type(kind))
 
 

@@ -39,9 +39,9 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 def as_cell(value: Cell | str | float | None) -> Cell:
-    """Convert a value of a table to a cell: numbers get thousands separators, None becomes a dash with an empty value.
+    """Convert a value of a table to a cell; a cell is returned unchanged.
 
-    A cell is returned unchanged.
+    The text of a number has thousands separators. None becomes a cell with the text ``-`` and an empty value.
     """
     if isinstance(value, Cell):
         return value

@@ -87,8 +87,8 @@ def prices_of(
 def _is_in_group(group: NodeGroup, node: Node, labels: Mapping[str, str]) -> bool:
     """Return whether a node belongs to a group, like :func:`~kscale.capacity.groups.members_of`.
 
-    ``labels``: of the node. A group with ``nodes``, or without a selector, has the nodes of these names and the node
-    that it is modelled on. Any other group has the nodes with all labels of its selector.
+    ``labels``: of the node. A group that names its ``nodes``, or has no selector, consists of these and of the node
+    that it is modelled on. Any other group consists of the nodes with all labels of its selector.
     """
     if group.nodes or not group.node_selector:
         return node.metadata.name in group.nodes or node.metadata.name == group.from_node
@@ -98,7 +98,7 @@ def _is_in_group(group: NodeGroup, node: Node, labels: Mapping[str, str]) -> boo
 def set_prices(
     groups: Iterable[NodeGroup], catalogue: Mapping[str, InstanceType] | None, nodes: Sequence[Node] = ()
 ) -> list[NodeGroup]:
-    """Return the groups; those without a price get the catalogue's price of their instance type.
+    """Return the groups, with the catalogue's price of their instance type for copies of those without a price.
 
     The type is that of the group's template, else of the node that the group is modelled on, else of the group's first
     member among ``nodes``. The price stays None if it is unknown. Without a ``catalogue``, no price is set.
@@ -293,7 +293,7 @@ class CostAllocation(Record, frozen=True):
     unmeasured_pods: int | None = None
 
     def summary(self) -> str:
-        """Return a line with the cost of the time window, the number of lines and what they are named by."""
+        """Return a line of text: the cost of the time window, the number of lines, and what names them (``by``)."""
         hours = "1 hour" if self.hours == 1 else f"{self.hours:,.4g} hours"
         return f"{self.cost:,.{self.decimals}f} for {hours}, {len(self.lines):,} lines by {self.by}"
 
@@ -694,8 +694,8 @@ def _pools(
 ) -> list[PoolCost]:
     """Return the cost of each group that has nodes, the most expensive first.
 
-    ``members``: indices of the nodes by group. ``price``: $/h of each node. ``requested``: the part of it that pods
-    request.
+    ``members``: indices of the nodes by group. ``price``: $/h of each node. ``requested``: the part of each price that
+    pods request.
     """
     lines = []
     for name, rows in members.items():

@@ -206,8 +206,9 @@ def allocate_cost(
         one), ``label:KEY`` or ``annotation:KEY``. A pod without the label or annotation has that of its namespace,
         else ``(none)``.
     idle : IdleRule or str
-        Who pays for capacity that nobody requested. If there are no requests at all, ``proportional`` makes it a line
-        of its own, too.
+        Who pays for idle capacity, which nobody requested: ``proportional`` (all lines, in proportion to their cost),
+        ``separate`` (a line of its own) or ``none`` (left out). If there are no requests at all, ``proportional`` is
+        like ``separate``.
     hours : float
         Length of the window of time; nodes and volumes are taken to be the same all the time.
     storage_prices : mapping of str to float, optional
@@ -275,13 +276,11 @@ def _divide_nodes(
     *,
     usage: Mapping[str, PodUsage] | None = None,
 ) -> None:
-    """Add the cost of the nodes to ``lines``: what pods request or, with ``usage``, use; then the idle rest.
+    """Add the cost of the nodes to ``lines``: that of what pods request (with ``usage``: use), and of idle capacity.
 
     ``prices``: cost of each node in billionths (None: unknown). ``pods_on``: (name, class number) of the pods on each
-    node. ``names``: the line of each pod. ``rule``: who pays for the idle rest: nobody (it is dropped), a line of its
-    own, or all lines in proportion to their cost; without any requests (or usage), a line of its own, too. Nodes
-    without a price are skipped. A node that nobody uses is all idle. Pods that request more than a node offers share
-    all of its cost.
+    node. ``names``: the line of each pod. ``rule``: who pays for idle capacity, as ``idle`` of :func:`allocate_cost`.
+    Nodes without a price are skipped. Pods that request more than a node offers share all of its cost.
     """
     allocatable = {
         name: column.tolist() for name, column in snapshot.columns.allocatable.items() if name in _VALUE_PER_UNIT
@@ -447,8 +446,8 @@ def _claims(cluster: Cluster) -> list[PersistentVolumeClaim]:
 def _volumes(cluster: Cluster, claims: Mapping[str, PersistentVolumeClaim]) -> list[tuple[str, str, int]]:
     """Return (claim, storage class, bytes) of each volume; the claim is empty if the volume is not bound.
 
-    ``claims``: by ``namespace/name``. A bound claim whose volume is not in the input stands for its volume. The size is
-    0 if no capacity is stated.
+    ``claims``: by ``namespace/name``. If the volume of a bound claim is not in the input, the claim's class and size
+    are returned in its place. The size is 0 if no capacity is stated.
     """
     result: list[tuple[str, str, int]] = []
     seen: set[str] = set()

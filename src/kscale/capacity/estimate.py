@@ -75,12 +75,13 @@ def estimates(
     threads: int = 1,
     placements: bool = False,
 ) -> Iterator[Estimated]:
-    """Yield upstream's estimate of new nodes for each group, as if it were the only one, without a limit of nodes.
+    """Yield upstream's estimate of new nodes for each group, as if it were the only group and had no maximum size.
 
-    ``names``: pods to place. ``cursor``: index of the node after which every scan of nodes starts. ``bound_effort``:
-    effort for the lower bound of each group, see :meth:`~kscale.ca.estimator.EstimateResult.bound`. ``threads``: for
-    the bounds; without placed pods, a bound is 0. ``placements``: whether the result has the new node of each pod;
-    otherwise its ``placed`` is empty. Raises InputError for a group without a template.
+    ``names``: pods to place. ``cursor``: index of the node after which the estimate of each group starts to scan the
+    nodes. ``bound_effort``, ``threads``: of the lower bound of each group, see
+    :meth:`~kscale.ca.estimator.EstimateResult.bound`; the bound is 0 without placed pods. ``placements``: whether the
+    result has the new node of each pod; otherwise its ``placed`` is empty. Raises InputError for a group without a
+    template.
     """
     options = [EstimateOptions(max_nodes=0)] * len(groups)
     results = estimate_many(
@@ -106,9 +107,9 @@ def estimates(
 
 
 def _convert_verdict(verdict: Verdict) -> No:
-    """Convert the verdict on an unscheduled pod to plug-in, reasons and detail.
+    """Convert the verdict on an unscheduled pod to a record of plug-in, reasons and detail.
 
-    A verdict without a failure means that the pod fits an empty node, but not beside the pods placed first.
+    If the verdict is no failure, the record says that the pod fits an empty node, but not beside the pods placed first.
     """
     if verdict.ok:
         return No("", ["would fit an empty node, but not beside the pods placed first"])
@@ -326,7 +327,7 @@ def _utilization(
 def rejections_of(rejected: Iterable[tuple[No, int, str]]) -> list[Rejection]:
     """Group unscheduled pods by plug-in and reasons: the largest groups first, then in order of occurrence.
 
-    ``rejected``: as in :class:`Estimated`.
+    ``rejected``: (reason, number of pods, name of the first one); a reason may come several times.
     """
     lines: dict[tuple[str, tuple[str, ...]], tuple[int, str]] = {}
     for no, count, pod in rejected:

@@ -129,7 +129,7 @@ class Evictions:
 
     @property
     def moves(self) -> NDArray[np.bool_]:
-        """Return which pods are evicted when their node is drained, budgets permitting: bool[pods]."""
+        """Return which pods a drain of their node evicts, if disruption budgets allow it: bool[pods]."""
         return self.codes <= CODE_MOVES
 
     def holds(self, pod: int) -> PodHold | None:
@@ -173,8 +173,8 @@ class Evictions:
     def split_into_waves(self, pods: Sequence[int]) -> list[list[int]]:
         """Split pods, by position, into as few waves of evictions as their budgets allow; the order stays.
 
-        In each wave, a budget allows its disruptions once; between waves the evicted pods become ready elsewhere. Pods
-        of an exhausted budget must not be among ``pods``.
+        Each wave may use up all disruptions that every budget allows now, as evicted pods become ready elsewhere before
+        the next wave. ``pods`` must not contain pods of a budget that allows none.
         """
         waves: list[list[int]] = []
         used: dict[int, int] = {}

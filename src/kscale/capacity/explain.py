@@ -119,16 +119,16 @@ def _fitting(snapshot: Snapshot, pod: Pod, nodes: Sequence[str]) -> list[str]:
 
 
 def _count_reasons(verdicts: Sequence[NodeVerdict]) -> Counter[str]:
-    """Count the nodes by reason. Only the reasons of the plug-in at which upstream stops count."""
+    """Return the number of nodes by reason, for the reasons of the first plug-in that rejects the pod on each node."""
     return Counter(reason for verdict in verdicts for reason in verdict.first.reasons)
 
 
 def _list_blocking_pods(snapshot: Snapshot, name: str, fits_on: Sequence[str], expendable_cutoff: int) -> list[str]:
-    """Return up to five pods that take the room of the pending pod ``name``; an empty list if it gets placed.
+    """Return up to five pending pods that take the room of the pending pod ``name``; an empty list if it gets a node.
 
-    All pending pods with a priority of at least ``expendable_cutoff`` are placed by priority, together with this one.
-    If this one does not get a node, the result names pods that were placed on the nodes ``fits_on``, where it fits. The
-    list is also empty if ``name`` is not pending or is the only pod that counts.
+    The pod is placed together with all pending pods whose priority is at least ``expendable_cutoff``, by priority. If
+    it gets no node, the result names pods that were placed on the nodes ``fits_on``, where it would fit alone. The list
+    is also empty if ``name`` is not pending, or if no other pending pod has such a priority.
     """
     priorities = snapshot.pending_records.priorities.tolist()
     counted = [

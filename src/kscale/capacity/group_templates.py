@@ -125,13 +125,17 @@ def loop_groups(
 
     A group without a ``target_size`` gets the number of its nodes. The loop uses a fixed template as it is. For other
     groups it prefers a copy of a good node of the group to the group's ``template``, which stands for the cloud
-    provider's. A template is fixed if the group has a ``from_node``, if the group has no ``template`` but nodes to
-    which its description adds labels, taints or capacity, or if the group does not exist yet. ``known``: ids of groups
-    whose template an earlier loop cached. ``options`` and ``now`` are those of
+    provider's. A group has a fixed template in these cases:
+
+    - it has a ``from_node``
+    - it does not exist yet
+    - it has no ``template``, but nodes to which its description adds labels, taints or capacity
+
+    ``known``: ids of groups whose template an earlier loop cached. ``options`` and ``now`` are those of
     :func:`~kscale.capacity.group_templates.with_templates`.
 
-    Raises InputError that names every group without a template and without a node to model new ones on (those in
-    ``known`` need neither), and if ``now`` is not a time.
+    Raises InputError if ``now`` is not a time, or if groups have neither a template nor a node to model new ones on.
+    The error names every such group; groups in ``known`` need neither.
     """
     time = None if now is None else moment(now)
     nodes = snapshot.columns.objects
@@ -162,8 +166,8 @@ def starting_nodes(
 ) -> dict[str, StartingNodes]:
     """Return the nodes that may still be starting, by group id: young nodes, and how many have not registered.
 
-    A loop that has the state of an earlier one knows the requested nodes and counts them as upcoming. A node is young
-    until ``max_node_startup_time`` has passed. Groups without such nodes, and groups whose options the provider cannot
+    For a loop without the state of an earlier loop, which would know the requested nodes. A node is young until
+    ``max_node_startup_time`` has passed. Groups without such nodes, and groups whose options the provider cannot
     return, are left out. Raises InputError for a node without a readable creation time.
     """
     time, taints = moment(now), TaintConfig.from_options(options)
@@ -194,10 +198,10 @@ def starting_nodes(
 
 
 def with_members(groups: Iterable[NodeGroup], nodes: Iterable[Node]) -> list[NodeGroup]:
-    """Return the groups; one that is modelled on a node (``from_node``) gets that node's node pool as its ``nodes``.
+    """Return the groups, where each group that is modelled on a node (``from_node``) has the node's pool as ``nodes``.
 
-    Node pools are recognised by labels. Groups with ``nodes`` or a selector are unchanged. Without members, all of a
-    group's target size would count as missing.
+    Node pools are recognised by labels. Groups with ``nodes`` or a selector are unchanged. (A group without members
+    would seem to miss all nodes of its target size.)
     """
     members_by_node = {
         name: match.group.nodes for match in recognise_groups(nodes).groups for name in match.group.nodes

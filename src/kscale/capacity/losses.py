@@ -64,8 +64,8 @@ def is_lost_with_node(pod: Pod) -> bool:
 def smaller(group: NodeGroup, count: int, removed: Collection[str]) -> NodeGroup:
     """Return the group without ``count`` lost nodes; the nodes ``removed`` are no longer its members or its model.
 
-    Its target size, if it has one, decreases by ``count``: the cloud does not replace the nodes by itself. The group is
-    unchanged if ``count`` is 0.
+    The group's target size, if it has one, decreases by ``count``, as if the cloud did not replace the nodes. The group
+    is unchanged if ``count`` is 0.
     """
     if not count:
         return group

@@ -154,10 +154,10 @@ def arch_of(node: Node) -> str:
 
 
 def architectures_of(cluster: Cluster) -> Architectures:
-    """Return the architectures of the cluster's nodes, those that some pod needs, and those that every pod accepts.
+    """Return the architectures of the nodes, those of pods that can run on no node, and those that every pod accepts.
 
-    Pods of DaemonSets, mirror pods and pods that have ended do not count: they follow the nodes, or need none. If no
-    node has an architecture, the needed ones are empty unless every pod names some.
+    Pods of DaemonSets, mirror pods and pods that have ended do not count: they follow the nodes, or need no node. If no
+    node names its architecture, ``needed`` is empty unless every pod names some.
     """
     nodes = frozenset(filter(None, map(arch_of, cluster.nodes())))
     constraints: list[frozenset[str] | None] = []

@@ -272,9 +272,9 @@ def _list_holding_pods(evictions: Evictions) -> dict[int, list[PodHold]]:
 
 
 def _hold_by_group(group: NodeGroup | None) -> tuple[str, str] | None:
-    """Return (reason, explanation) if a node of ``group`` (None: of no group) cannot be removed because of it.
+    """Return (reason, explanation) if ``group`` forbids the removal of a node, otherwise None.
 
-    None if the group allows the removal.
+    ``group``: the node's group; None: it belongs to none, which forbids the removal, too.
     """
     if group is None:
         return unremovable_reasons.NOT_AUTOSCALED, "belongs to no node group"

@@ -213,7 +213,7 @@ def _write_start(started: int) -> str | None:
 
 
 def _write_message(examination: Examination, result: str) -> str:
-    """Return kube-scheduler's message about a pod if it evicts nobody for it; empty if it does, or if the pod fits."""
+    """Return kube-scheduler's message if it evicts no pod for the examined one, which does not fit; otherwise empty."""
     if result == "never":
         return "preemption: not eligible due to preemptionPolicy=Never."
     if result != "does-not-help":

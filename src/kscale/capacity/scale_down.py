@@ -64,10 +64,10 @@ class NewNode:
 
 
 def draw_nodes(title: str, snapshot: Snapshot, marks: Mapping[str, Mark] | None = None) -> Packing:
-    """Return a picture of nodes of a snapshot with the pods placed on them. Equivalent nodes are drawn once.
+    """Return a picture of nodes of a snapshot with the pods placed on them.
 
-    ``marks`` selects the nodes and their order; None: all nodes, without marks. After 120 pictures, further nodes are
-    only counted.
+    ``marks``: the nodes to draw, in this order, each with its note and colour; None: all nodes, without marks.
+    Equivalent nodes are drawn once. After 120 pictures, further nodes are only counted.
     """
     marks = dict.fromkeys(snapshot.nodes, Mark()) if marks is None else marks
     order = np.argsort(snapshot.placed_node, kind="stable")
@@ -90,9 +90,10 @@ def draw_nodes(title: str, snapshot: Snapshot, marks: Mapping[str, Mark] | None 
 
 
 def draw_new_nodes(title: str, snapshot: Snapshot, nodes: Iterable[NewNode]) -> Packing:
-    """Return a picture of nodes that would be created, with pending pods of a snapshot.
+    """Return a picture of nodes that would be created, with the pods on them.
 
-    Equivalent nodes are drawn once. After 120 pictures, further nodes are only counted.
+    ``snapshot`` has the pending pods that ``nodes`` name. Equivalent nodes are drawn once. After 120 pictures, further
+    nodes are only counted.
     """
     equivalent: dict[Hashable, list[NewNode]] = {}
     for node in nodes:
@@ -312,9 +313,9 @@ _REFUSALS = 20
 def _add_refusal_reasons(
     nodes: list[ScaleDownNode], plan: ScaleDownPlan, snapshot: Snapshot, options: AutoscalingOptions
 ) -> list[ScaleDownNode]:
-    """Return the nodes; ``why`` of those whose pods fit nowhere also says why each other node refuses the pods.
+    """Return the nodes, where ``why`` of a node whose pods fit nowhere also says why each other node refuses the pods.
 
-    Only the first :data:`_REFUSALS` of them get this text. With ``options.legacy`` the nodes are unchanged.
+    Only the first :data:`_REFUSALS` such nodes get this text. With ``options.legacy`` no node does.
     """
     if options.legacy:
         return nodes
@@ -370,7 +371,7 @@ def _final_moves(drained: dict[str, dict[str, str]], snapshot: Snapshot) -> dict
 
 
 def _in_groups(names: Iterable[str], groups: Groups, snapshot: Snapshot) -> list[NodeInGroup]:
-    """Assign nodes, by name, to their groups. Raises InputError if there is no such node."""
+    """Return the nodes ``names`` with their groups. Raises InputError for a name that is no node of the snapshot."""
     names = list(names)
     for name in names:
         if name not in snapshot.columns.index:

@@ -95,7 +95,7 @@ def _is_stored(data: Mapping[str, Any]) -> bool:
 def _validate_hpa(data: dict[str, Any], type_: type[KubeObject]) -> list[Refusal]:
     """Return the mistakes of an HPA, unknown fields included. ``type_``: the struct with which its fields are compared.
 
-    An API version that was removed is the only mistake then.
+    If Kubernetes has removed the API version, the result has only this mistake.
     """
     version = data["apiVersion"]
     if version in _REMOVED:
@@ -111,7 +111,7 @@ def _validate_hpa(data: dict[str, Any], type_: type[KubeObject]) -> list[Refusal
 def _validate_vpa(obj: VerticalPodAutoscaler, data: dict[str, Any]) -> list[Refusal]:
     """Return a VPA's unknown fields, its mistakes by the admission webhook and the schema, and the webhook's warnings.
 
-    An unserved API version is the only mistake then.
+    If the API version is not served, the result has only this mistake.
     """
     if data["apiVersion"] != VPA_VERSION:
         return [Refusal("apiVersion", f"{data['apiVersion']} is not served: use {VPA_VERSION}")]
@@ -144,7 +144,7 @@ def _schema_errors(vpa: VerticalPodAutoscaler) -> list[FieldError]:
 def _validate_scaled_object(obj: ScaledObject, data: dict[str, Any]) -> list[Refusal]:
     """Return the mistakes of a ScaledObject; if it has none, those of the HPA that KEDA generates for it.
 
-    Unknown fields and settings without effect are included; the latter are warnings.
+    The result includes unknown fields, and settings without effect (as warnings).
     """
     unknown = _unknown(data, ScaledObject)
     unknown += [Refusal("spec", text, is_warning=True) for text in irrelevant_settings(obj)]

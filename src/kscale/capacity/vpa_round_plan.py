@@ -163,7 +163,10 @@ class VPARoundPlan(Record, frozen=True):
 
     @property
     def event(self) -> Event | None:
-        """Return the plan as an event about the node used for packing; None if no pod changes or there is no node."""
+        """Return the plan as a Kubernetes event about the node onto whose copies pods were packed.
+
+        None if no pod changes, or if there is no node.
+        """
         effect, count = self.effect, sum(vpa.pods for vpa in self.vpas)
         if not count or not effect.node:
             return None
@@ -455,7 +458,7 @@ def _plan(
 
 
 def _put_anew(cluster: Cluster, changed: dict[str, Pod]) -> PutAnew:
-    """Schedule the ``changed`` pods (by ``namespace/name``) again, one after the other, and return how many fit.
+    """Schedule the ``changed`` pods (by ``namespace/name``) again, one after the other, and report which do not fit.
 
     Pods of DaemonSets and mirror pods stay on their nodes.
     """

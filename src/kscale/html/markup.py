@@ -27,8 +27,8 @@ _UNSEEN = lazy_pattern(
 def text(value: object) -> str:
     r"""Return the text of a value, escaped for use between tags and in attributes.
 
-    Control characters other than tab and line feed, and characters that change the direction of text are shown as
-    ``\x..``.
+    Characters that change the direction of text, and control characters other than tab and line feed, are replaced by
+    their codes (``\x..``).
     """
     return escape(_UNSEEN.sub(lambda match: f"\\x{ord(match[0]):02x}", str(value)), quote=True)
 
@@ -59,9 +59,9 @@ def time_of_document() -> datetime:
 
 
 def origin(inputs: str = "") -> str:
-    """Return a paragraph that says by which version of kscale, when, and from which ``inputs`` a result was shown.
+    """Return a paragraph with the version of kscale, the time of :func:`time_of_document`, and ``inputs``.
 
-    SOURCE_DATE_EPOCH replaces the current time. Empty ``inputs`` are not mentioned.
+    ``inputs``: description of what the result was computed from; empty: left out.
     """
     now = time_of_document()
     parts = [f"kscale {__version__}", f"shown {now:%Y-%m-%d %H:%M:%S} UTC", *([f"from {inputs}"] if inputs else [])]

@@ -92,7 +92,7 @@ def _find_value_step(highest: float, *, integral: bool) -> float:
 def _find_time_step(longest: float) -> tuple[float, str, int]:
     """Return (seconds between two ticks, name of the unit of the labels, seconds of that unit).
 
-    ``longest``: seconds that the axis covers. The step is the smallest round one with at most six intervals.
+    ``longest``: seconds that the axis covers. The step is the smallest round one that divides them into at most six.
     """
     for name, length in _UNITS[:-1]:
         for step in _DAY_HOURS if name == "h" else _TIME_STEPS:
@@ -135,7 +135,8 @@ def _draw_time_axis(longest: float) -> Iterator[str]:
 def _path(x: Sequence[float], y: Sequence[float], *, steps: bool) -> str:
     """Return the ``d`` attribute of an SVG path. ``x``, ``y``: shares of the chart's width and height, from 0 to 1.
 
-    ``steps``: a value holds until the next one. Many points are thinned out.
+    ``steps``: whether each value holds until the next one. Otherwise points are joined by straight lines. Too many
+    points are reduced by :func:`_thin_points`.
     """
     at, value = _thin_points(x, y)
     parts = []
@@ -152,7 +153,10 @@ def _path(x: Sequence[float], y: Sequence[float], *, steps: bool) -> str:
 
 
 def _thin_points(x: Sequence[float], y: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
-    """Return (x, y) of at most :data:`_MOST` points: of each run of points the first ``x`` and the highest ``y``."""
+    """Return (x, y) of at most :data:`_MOST` points.
+
+    If there are more, each few neighbouring points become one with the first ``x`` and the highest ``y``.
+    """
     size = -(-len(x) // _MOST)
     if size <= 1:
         return x, y
@@ -235,9 +239,8 @@ def packing(block: Packing) -> str:
 def _node(node: DrawnNode, kinds: Mapping[str, int]) -> str:
     """Return the HTML of a group of equal nodes: a bar for each resource, and the list of the first node's pods.
 
-    Resources without capacity have no bar; at most 200 pods and 200 node names are listed.
-
-    ``kinds``: number of the colour of each kind of pods.
+    Resources without capacity have no bar; at most 200 pods and 200 node names are listed. ``kinds``: number of the
+    colour of each kind of pods.
     """
     count = len(node.names)
     name = node.names[0] if count == 1 else f"{count:,} × {node.names[0]}"
@@ -283,8 +286,8 @@ def _bar(resource: str, room: float, node: DrawnNode, kinds: Mapping[str, int]) 
 def _piece(start: float, share: float, pod: DrawnPod, colour: int) -> str:
     """Return the SVG rectangle of one pod in a bar.
 
-    The rectangle ends where the bar ends, but is never invisibly narrow. ``start``, ``share``: shares of the bar's
-    width; ``colour``: a number.
+    ``start``, ``share``: where it begins and how wide it is, as shares of the bar's width; ``colour``: number of the
+    colour. The rectangle is cut off at the end of the bar, but stays wide enough to be seen.
     """
     left, right = min(start, 1.0) * _BAR_WIDTH, min(start + share, 1.0) * _BAR_WIDTH
     return element(
@@ -392,7 +395,7 @@ def _table(table: Table) -> str:
 def _cell(cell: Cell | str | float | None, column: Column) -> str:
     """Return the HTML of a table cell.
 
-    If its value (or the first of a tuple) is a finite number, the cell has it as the key for sorting.
+    The script sorts cells by ``data-sort``: the cell's value, or the first of several, if it is a finite number.
     """
     cell = as_cell(cell)
     value = cell.value[0] if isinstance(cell.value, tuple) and cell.value else cell.value

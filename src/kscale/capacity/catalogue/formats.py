@@ -76,7 +76,7 @@ _NAMED = 20
 def rows_of(text: str, source: str, required: Iterable[str]) -> Iterator[tuple[str, dict[Any, Any]]]:
     """Yield ("row N", cells by column) for each row of a CSV that is not blank; N is the row's last line.
 
-    Raises InputError for malformed CSV, and for ``required`` columns that are missing and columns that come twice.
+    Raises InputError for malformed CSV, for missing ``required`` columns, and for columns with the same name.
     """
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
@@ -104,11 +104,11 @@ def read_table(text: str, source: str, catalogue_filter: CatalogueFilter, *, sto
     text, source : str
         The CSV, and its name in problems.
     catalogue_filter : CatalogueFilter
-        The overhead formula and the number of pods that override the table's.
+        Overrides of the overhead formula and of the table's number of pods.
     stored : bool
-        Whether the table is an imported catalogue. Its bad rows are left out, so that one bad row does not make the
-        others unusable; ``left_out`` names the first 20 and counts the others. A table of Azure has rows without memory
-        (less than one GiB, counted in whole GiB), which are left out in either case.
+        Whether the table is an imported catalogue. Bad rows of an imported catalogue are left out, so that the others
+        stay usable; ``left_out`` names the first 20 and counts the others. In any table of Azure, rows with memory 0
+        (less than one GiB) are left out.
 
     Returns
     -------
@@ -118,7 +118,7 @@ def read_table(text: str, source: str, catalogue_filter: CatalogueFilter, *, sto
     Raises
     ------
     InputError
-        With all problems at once, by row and column; also if no row can be read.
+        With all problems at once, by row and column (bad rows only if not ``stored``); also if no row can be read.
     """
     problems: list[Problem] = []
     skipped: list[Problem] = []
@@ -161,7 +161,7 @@ def _count_skipped(skipped: list[Problem]) -> dict[str, int]:
 def constrained_cores(name: str, cores: int) -> int:
     """Return how many of its cores an Azure type can use, by its name: ``Standard_HB120-16rs_v2`` uses 16 of 120.
 
-    ``cores``: all of them; also the result if the name says nothing.
+    ``cores``: number of all cores, which is also the result for other names.
     """
     match = _CONSTRAINED.match(name)
     return cores if match is None else min(cores, int(match[1]))
@@ -337,9 +337,9 @@ class _Row:
     def get_allocatable(
         self, catalogue_filter: CatalogueFilter, capacity: Mapping[str, Quantity], arch: str
     ) -> dict[str, Quantity]:
-        """Return the allocatable cpu and memory by the overhead formula (by default Azure's for its tables, else none).
+        """Return the allocatable cpu and memory by the overhead formula; empty without a formula.
 
-        Empty without a formula.
+        The formula is the filter's; by default Azure's for a table of Azure, and none for another.
         """
         default = Overhead.AKS if _OF_AZURE in self.cells else Overhead.NONE
         formula = default if catalogue_filter.overhead is None else catalogue_filter.overhead
@@ -398,8 +398,8 @@ def read_google_prices(text: str, source: str, catalogue_filter: CatalogueFilter
     """Read the machine types in Google's price table.
 
     Types whose shape does not follow from their name are left out and counted. Prices of other things than machines are
-    ignored. All prices count as those of ``us_central1``. Raises InputError for malformed CSV and missing columns, and
-    with all bad prices.
+    ignored. All prices count as those of ``us_central1``. Raises InputError for malformed CSV, for missing columns, and
+    for bad prices (all of them in one error).
     """
     prices: dict[str, dict[str, float]] = {_ON_DEMAND: {}, _SPOT: {}}
     problems: list[Problem] = []
@@ -534,9 +534,10 @@ _Found = InstanceType | str  # a type, or the reason why it is left out
 def read_dump(data: Any, source: str, catalogue_filter: CatalogueFilter) -> Catalogue:
     """Read the catalogue in a provider's dump (decoded JSON).
 
-    Entries that are no machines, of another architecture, with TPUs, not for Linux, without cpu or memory, or of a type
-    that came before are only counted in ``left_out``, by reason. The first entry decides the format. Raises InputError
-    for a dump in an unknown format or without entries, and with all entries that cannot be read.
+    The first entry decides the format. Some entries are left out and only counted in ``left_out``, by reason: those
+    that are no machines, have an architecture that nodes do not support, have TPUs, do not run Linux, have no cpu or
+    memory, or repeat a type. Raises InputError for an unknown format, for a dump without entries, and for entries that
+    cannot be read (all of them in one error).
     """
     prefix, items = _items(data, source)
     first = items[0] if items else {}
@@ -623,7 +624,7 @@ def _read_aws_type(item: _Ec2Type, catalogue_filter: CatalogueFilter) -> _Found:
 
 
 def _count(text: str) -> int:
-    """Parse an integer of a capability. Raises ValueError for any other text."""
+    """Parse the value of an Azure capability as an integer. Raises ValueError for any other text."""
     number = parse_int64(text)
     if number is None:
         raise ValueError(f"{text!r} is no integer")
@@ -709,7 +710,7 @@ def _read_karpenter_type(item: _KarpenterType, catalogue_filter: CatalogueFilter
 
 
 def _region(zone: str) -> str:
-    """Return the region of a zone by its name (``us-east-1a``, ``us-central1-a``), spelled with ``_``.
+    """Return the region in the name of a zone, spelled with ``_``: ``us_east_1`` of ``us-east-1a``.
 
     An empty name becomes ``any``.
     """

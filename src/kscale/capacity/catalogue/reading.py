@@ -127,8 +127,8 @@ class _Retail(msgspec.Struct, rename="camel"):
 def retail_pages(data: Any) -> list[dict[str, Any]] | None:
     """Return the pages of Azure's retail price list in plain data; None if the data is something else.
 
-    Accepts one page, a list of pages, or the bare items. Only the first item of the first page is checked; None if
-    there is none.
+    Accepts one page, a list of pages, or the bare items. Only the first item of the first page is checked. The result
+    is also None if there is no item.
     """
     if isinstance(data, dict) and "Items" in data:
         pages = [data]
@@ -210,7 +210,7 @@ def _folder() -> Path:
 def is_stored(source: str | os.PathLike[str]) -> bool:
     """Check whether a source is the file or the name of an imported catalogue.
 
-    A local file of that name takes precedence over the imported catalogue.
+    False for a name if there is a local file with this name, which is read instead.
     """
     path = Path(source)
     return path.parent == _folder() or (not path.exists() and path.name in list_catalogues())
@@ -226,10 +226,10 @@ def list_catalogues() -> list[str]:
 
 @typed
 def store_catalogue(catalogue: Catalogue, name: str) -> Path:
-    """Store a catalogue under a name, replacing one of that name; return its path.
+    """Store a catalogue as the imported catalogue ``name``, which may exist and is replaced; return the file's path.
 
-    Raises InputError for an invalid name, if the file cannot be written, and for types that could not be read back;
-    nothing is written then.
+    Raises InputError, and writes nothing, for an invalid name, if the file cannot be written, and for types that could
+    not be read back.
     """
     path = path_of(name)
     text = write_table(catalogue)
@@ -268,8 +268,8 @@ def read_catalogue(
         (:mod:`~kscale.capacity.catalogue.formats`), a provider's dump (:mod:`~kscale.capacity.catalogue.formats`) or
         Google's price table.
     overhead : Overhead, optional
-        Formula of allocatable resources that the source does not state. Default: that of the provider whose format it
-        is; none for Karpenter's dump and for a CSV that is not Azure's.
+        Formula for allocatable resources that the source does not state. Default: that of the provider whose format the
+        source has; none for Karpenter's dump and for a CSV that is not Azure's.
     max_pods : int, optional
         Maximum of pods per node, instead of the source's.
 

@@ -63,7 +63,7 @@ class Overhead(StrEnum):
 
 
 def allocatable(overhead: Overhead, cpu: int, memory: int, pods: int, arch: str) -> tuple[int, int]:
-    """Return (milli-cores, bytes rounded down to MiB) of a machine that pods can use, never negative.
+    """Return how much of a machine pods can use: (milli-cores, bytes rounded down to MiB), never negative.
 
     ``overhead``: the managed Kubernetes whose reservations are subtracted; for ``NONE`` the result is the capacity, not
     rounded. ``cpu`` (milli-cores), ``memory`` (bytes): capacity of the machine. ``pods``: maximum number of pods.
@@ -117,8 +117,8 @@ def _steps_of_memory(memory: int) -> int:
 def _table_of_cpu(cpu: int) -> int:
     """Return the milli-cores that AKS reserves on a node with ``cpu`` milli-cores.
 
-    60, 100 and 120 with one, two and three cores; from four cores on 100 plus 10 per core. Parts of a core count as
-    one.
+    60, 100 and 120 with one, two and three cores; from four cores on 100 plus 10 per core. A part of a core counts as a
+    core.
     """
     cores = -(-cpu // 1_000)
     return (60, 100, 120)[cores - 1] if 0 < cores < 4 else 100 + 10 * cores

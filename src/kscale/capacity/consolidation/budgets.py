@@ -92,7 +92,10 @@ class DisruptionBudget(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
         return problems
 
     def is_active(self, now: Moment) -> bool:
-        """Return whether the budget limits disruptions at a moment: always, or during the time of its schedule."""
+        """Return whether the budget limits disruptions at a moment.
+
+        A budget with a schedule does so for its ``duration`` after each time of the schedule; any other budget always.
+        """
         at = moment(now)
         if self.schedule is None or self.duration is None:
             return True
@@ -103,8 +106,8 @@ class DisruptionBudget(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 def allowed_nodes(budgets: Iterable[DisruptionBudget], now: Moment, total: int, reason: str) -> int | None:
     """Return how many of ``total`` nodes may be disrupted at a moment for a reason.
 
-    It is the smallest limit of the active budgets for this reason, where percentages of ``total`` are rounded up. None
-    if no active budget limits this number.
+    The result is the smallest limit of the active budgets for this reason, where percentages of ``total`` are rounded
+    up. None if no active budget limits disruptions for the reason.
     """
     limits = [
         share_of(budget.nodes if "%" in budget.nodes else int(budget.nodes), total, up=True)
@@ -275,11 +278,11 @@ class PoolRules:
         self._last_events[node] = now
 
     def allowed(self, now: Moment, alive: Sequence[bool], reason: str) -> dict[str, int]:
-        """Return how many nodes of each pool a step may remove for a reason.
+        """Return how many nodes of each pool a step may remove for a reason at ``now``.
 
-        ``alive``: whether each node still exists. Nodes that are not ready or are being deleted count as disrupted.
-        Nodes that are not initialized do not count. 0 for a pool whose policy excludes the reason or that never
-        consolidates; without a limit, all of the pool's nodes that count and are not disrupted.
+        The number is the limit of the pool's budgets minus the nodes that are not ready or are being deleted. Without a
+        limit, all nodes may be removed but these. Nodes that are not initialized are ignored. The number is 0 for a
+        pool whose policy excludes the reason or that never consolidates. ``alive``: whether each node still exists.
         """
         totals: Counter[str] = Counter()
         disrupted: Counter[str] = Counter()
@@ -298,8 +301,8 @@ class PoolRules:
     def list_waiting(self, now: Moment, alive: Sequence[bool]) -> frozenset[int]:
         """Return the numbers of the nodes whose last pod event is less than ``consolidateAfter`` ago.
 
-        ``alive``: whether each node still exists; others are left out, as are nodes of a pool that never allows
-        consolidation.
+        ``alive``: whether each node still exists; nodes that do not are left out. So are nodes of a pool that never
+        allows consolidation.
         """
         return frozenset(
             node
@@ -311,10 +314,9 @@ class PoolRules:
         )
 
     def may_be_allowed_later(self, reason: str, allowed: Mapping[str, int], alive: Sequence[bool]) -> bool:
-        """Check whether a pool that allows no disruption for a reason now may allow one at another time.
+        """Check whether any pool with nodes allows no disruption for a reason now but may allow some at another time.
 
-        ``allowed``: how many nodes of each pool may be disrupted now. ``alive``: whether each node exists, by its
-        number in the path; pools without nodes do not count.
+        ``allowed``: how many nodes of each pool may be disrupted now. ``alive``: whether each node still exists.
         """
         with_nodes = {pool for pool, exists in zip(self.pool_of, alive, strict=True) if exists}
         return any(
@@ -325,6 +327,6 @@ class PoolRules:
 
 
 def _is_initialized(node: Node) -> bool:
-    """Check whether Karpenter has labelled a node as initialized, or not labelled it as registered."""
+    """Check whether a node is initialized by Karpenter's label, or was never registered by Karpenter."""
     labels = node.metadata.labels or {}
     return labels.get(_INITIALIZED) == "true" or _REGISTERED not in labels

@@ -88,7 +88,7 @@ class _Charge:
     used: dict[int, int] = field(default_factory=dict)
 
     def copy(self) -> _Charge:
-        """Return an independent copy; only ``allowed``, which does not change, is shared."""
+        """Return an independent copy (``allowed`` never changes and is shared)."""
         return _Charge(self.allowed, self.pods, self.waves, dict(self.used))
 
     def waves_with(self, pods: int, covered: Mapping[int, int]) -> int:
@@ -282,7 +282,7 @@ class Moves:
         return chosen
 
     def propose_replacements(self, limits: Limits, failed: Collection[int]) -> list[Replacement]:
-        """Return replacements of nodes by one new node each, which the limits allow.
+        """Return replacements that the limits allow together; each replaces one or several nodes by one new node.
 
         The nodes with the highest estimated saving are tried first, except those in ``failed``. A group is given up
         after 20 of its nodes in a row without a replacement. The engine is not changed.
@@ -402,7 +402,7 @@ class Moves:
         return replacement if limits.worthwhile(replacement.saves, moved) else None
 
     def _place_replacement(self, replacement: Replacement) -> set[int]:
-        """Carry out a replacement on the engine, and return the numbers of the nodes that received pods."""
+        """Carry out a replacement on the engine only; return the numbers of the nodes that received pods."""
         new = self.engine.add(self.session.templates[replacement.offer or 0], len(self.names))
         receivers = {new}
         for node in replacement.nodes:
@@ -471,9 +471,9 @@ class Moves:
     # -- estimates ---------------------------------------------------------------------------------------------------
 
     def _shares(self, node: int) -> list[float]:
-        """Return, for each offer, which share of an empty node the pods to move off ``node`` need.
+        """Return, for each offer, which share of its empty node the pods to move off ``node`` need.
 
-        It is the larger share of cpu and memory, and infinite if the offer has none of one of them.
+        The result is the larger of their shares of cpu and memory; infinite if the offer has no cpu or no memory.
         """
         shares = self._shares_of.get(node)
         if shares is not None:
@@ -485,15 +485,15 @@ class Moves:
         return shares
 
     def _estimate_gain(self, node: int) -> float:
-        """Estimate the saving ($/h) if the pods of a node paid for their share of the cheapest offer only.
+        """Estimate the saving ($/h) if the pods of a node cost only the share of the cheapest offer that they need.
 
-        The result is minus infinity if no offer can take the pods.
+        The result is minus infinity without an offer that has cpu and memory.
         """
         costs = [share * offer.price for share, offer in zip(self._shares(node), self.offers, strict=True)]
         return (self.prices[node] or 0.0) - min(costs, default=np.inf)
 
     def _rank_offers(self, node: int) -> list[int]:
-        """Return the numbers of the offers whose needed share costs less than the node, the cheapest share first.
+        """Return the numbers of the offers whose share (:meth:`_shares`) costs less than the node, the cheapest first.
 
         Before them comes the cheapest offer that holds all pods to move and costs less than the node, if there is one.
         """

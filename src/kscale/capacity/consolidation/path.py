@@ -212,17 +212,17 @@ class _Path:
         return events
 
     def _list_held(self, fixed: Sequence[tuple[str, str] | None]) -> list[HeldNode]:
-        """Return the nodes that cannot be removed whatever happens to others, each with the first reason.
+        """Return the nodes that cannot be removed whatever happens to other nodes, each with the first reason.
 
-        Nodes of price 0, which are never removed either, are not among them. ``fixed``: (reason, explanation) of nodes
-        with an annotation or taint against removal.
+        Nodes of price 0 are never removed either, but are left out here. ``fixed``: for each node, (reason,
+        explanation) if an annotation or taint forbids its removal, else None.
         """
         blocks = [hold or self._find_block(n) for n, hold in enumerate(fixed)]
         names = self._moves.names
         return [HeldNode(node=names[n], reason=each[0], why=each[1]) for n, each in enumerate(blocks) if each]
 
     def _find_block(self, node: int) -> tuple[str, str] | None:
-        """Return (reason, explanation) if the price, the group or a pod of a node keeps it, otherwise None."""
+        """Return (reason, explanation) if the price, the group or a pod of a node forbids its removal, else None."""
         moves = self._moves
         if moves.prices[node] is None:
             return "NoPrice", "its price is not known"
@@ -234,12 +234,12 @@ class _Path:
     def _find_young(self, rules: AutoscalingOptions) -> NDArray[np.bool_]:
         """Return which pods must not be evicted a second time: bool[pods].
 
-        A pod that is created again is young. Therefore pods with an annotation that protects them after their start
-        stay where they are after one eviction, as do pods of kube-system if the rules skip nodes with system pods.
+        These are pods that rules protect while they are young, as a pod is after it was evicted and created again: by
+        the annotation ``karpenter.sh/do-not-disrupt``, and in kube-system if ``rules`` skip nodes with system pods.
         """
 
         def is_young(pod: Pod) -> bool:
-            """Check whether a new pod of this kind keeps its node."""
+            """Check whether a pod that was just created again would keep its node."""
             value = pod_annotation(pod, DO_NOT_DISRUPT)
             system = pod.metadata.namespace == "kube-system"
             return (value is not None and value != "false") or (system and rules.skip_nodes_with_system_pods)
@@ -438,10 +438,7 @@ class _Path:
         return _Checked(after, after_moves[stays], removed, added, waves, targets)
 
     def _record(self, pod: int) -> PodRecord:
-        """Return the record of the pod at position ``pod``, pending and without a node.
-
-        There is one record for all steps, so that the pod is classified once.
-        """
+        """Return the record of the pod at position ``pod`` as a pending pod, cached for all steps."""
         record = self._records.get(pod)
         if record is None:
             record = self._records[pod] = PodRecord(self._waiting_pod(pod))
@@ -454,9 +451,9 @@ class _Path:
         return record
 
     def _waiting_pod(self, pod: int) -> Pod:
-        """Return the pod at position ``pod``, pending and without a node.
+        """Return a copy of the pod at position ``pod`` that is pending and has no node.
 
-        Pods of a kind differ only in namespace, name and UID.
+        Copies of pods of one kind share everything but namespace, name and UID.
         """
         pods = self._evictions.pods
         kind = int(pods.kind_of[pod])
@@ -645,8 +642,8 @@ def _bound_cost(
     such nodes. Constraints that keep pods and nodes where they are (budgets, drain rules, group sizes) only make a
     cluster more expensive, so the bound ignores them.
 
-    ``prices``: $/h of each node of ``snapshot``. ``pods``: running pods of ``snapshot``, as they wait for a node.
-    ``effort`` 0: no bound.
+    ``prices``: $/h of each node of ``snapshot``, None = unknown. ``pods``: running pods of ``snapshot``, changed to
+    pending ones. ``effort``: effort of the search; 0: no bound.
     """
     if not effort:
         return None, "not computed"
@@ -669,8 +666,9 @@ def _bound_cost(
 def _build_existing_offers(snapshot: Snapshot, prices: Sequence[float]) -> list[Offer]:
     """Build one offer for each group of interchangeable nodes, with their number as the maximum.
 
-    They are interchangeable if price, allocatable, taints, labels that pods use, and the classes of pods that end with
-    the node are equal. The template is the first of them, not cordoned. ``prices``: $/h of each node of the snapshot.
+    Nodes are interchangeable if these are equal: price, allocatable, taints, labels that pods use, and the classes of
+    the pods that end with the node. The template is the first node of the group, not cordoned. ``prices``: $/h of each
+    node of the snapshot.
     """
     keys = _list_label_keys(snapshot)
     own: dict[int, list[Pod]] = {}

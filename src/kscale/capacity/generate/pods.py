@@ -26,10 +26,9 @@ _OWNER_KIND = {"Deployment": ("apps/v1", "ReplicaSet"), "Job": ("batch/v1", "Job
 
 
 def template_of(manifest: dict[str, Any]) -> Callable[[dict[str, str]], str]:
-    """Compile a manifest with ``@@variable@@`` placeholders.
+    """Compile a manifest with ``@@variable@@`` placeholders to a function that returns the manifest as JSON text.
 
-    Returns a function that takes the values by variable and returns the JSON text, into which they are put without
-    escaping.
+    The function takes the values by variable, and inserts them without escaping.
     """
     text = msgspec.json.encode(manifest).decode()
     order = _TOKEN.findall(text)
@@ -48,9 +47,9 @@ def pod_labels(workload: Workload) -> dict[str, str]:
 
 
 def _tolerations(workload: Workload) -> list[dict[str, Any]]:
-    """Build the tolerations of the workload's pods, with those that admission adds to every pod.
+    """Build the tolerations of the workload's pods, with those that admission adds.
 
-    A pod that tolerates every taint gets none of the latter.
+    Admission adds none to a pod that tolerates every taint.
     """
     if "*" in workload.tolerates:
         return [{"operator": "Exists"}]
@@ -265,7 +264,7 @@ def _status(workload: Workload, running: bool, lean: bool) -> dict[str, Any]:
 
 
 def _build_field_set(value: Any) -> dict[str, Any]:
-    """Return the field set of a dict, in the form of ``managedFields[].fieldsV1``."""
+    """Return the names of a dict's fields, nested like the dict, in the form of ``managedFields[].fieldsV1``."""
     out: dict[str, Any] = {}
     for key, child in value.items():
         if key in ("containerStatuses", "tolerations"):  # atomic lists
@@ -295,9 +294,10 @@ def _entry(manager: str, subresource: str, fields: dict[str, Any]) -> dict[str, 
 
 
 def pod_manifest(workload: Workload, *, running: bool, lean: bool) -> dict[str, Any]:
-    """Build a pod of the workload, with ``@@variable@@`` placeholders of :data:`VARIABLES` for the values that differ.
+    """Build a pod of the workload, with ``@@variable@@`` placeholders for values in which its pods differ.
 
-    A pod that is not running has none for its node and addresses. ``lean`` omits what no autoscaler reads.
+    :data:`VARIABLES` are the variables; a pod that is not running has no placeholders for its node and addresses.
+    ``lean`` omits what no autoscaler reads.
     """
     version, kind = _OWNER_KIND.get(workload.kind, ("apps/v1", workload.kind))
     owner = f"{workload.name}-{workload.template_hash}" if workload.kind == "Deployment" else workload.name

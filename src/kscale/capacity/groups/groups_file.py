@@ -548,7 +548,7 @@ def _find_errors(entry: GroupEntry, node_names: Container[str] | None) -> Iterat
         yield "id", "is empty"
     elif not entry.id.isprintable():
         yield "id", "has control characters"
-    yield from _limits(entry)
+    yield from _find_size_errors(entry)
     sources = [
         name
         for name, value in (
@@ -569,17 +569,17 @@ def _find_errors(entry: GroupEntry, node_names: Container[str] | None) -> Iterat
         yield "pods", "has an effect only with template"
     if entry.template is not None and not (entry.template.status.allocatable or entry.template.status.capacity):
         yield "template.status.allocatable", "is empty: the node would have room for nothing"
-    yield from _template(entry)
+    yield from _find_template_errors(entry)
     if node_names is not None:
         if entry.from_node is not None and entry.from_node not in node_names:
             yield "fromNode", f'there is no node "{entry.from_node}"'
         for i, name in enumerate(entry.nodes):
             if name not in node_names:
                 yield f"nodes[{i}]", f'there is no node "{name}"'
-    yield from _additions(entry)
+    yield from _find_addition_errors(entry)
 
 
-def _template(entry: GroupEntry) -> Iterator[tuple[str, str]]:
+def _find_template_errors(entry: GroupEntry) -> Iterator[tuple[str, str]]:
     """Yield (field, message) for each mistake in an entry's template and pods, by the checks of dumps.
 
     Of pods only fatal mistakes count, and names may be missing.
@@ -651,7 +651,7 @@ def _labels(field: str, labels: dict[str, str] | None) -> Iterator[tuple[str, st
             yield f"{field}[{key}]", f"{go_quote(value)}: {error}"
 
 
-def _limits(entry: GroupEntry) -> Iterator[tuple[str, str]]:
+def _find_size_errors(entry: GroupEntry) -> Iterator[tuple[str, str]]:
     """Yield (field, message) for each negative size, and if ``min`` is more than ``max``."""
     for field, size in (("min", entry.min), ("max", entry.max), ("target", entry.target)):
         if size is not None and size < 0:
@@ -660,7 +660,7 @@ def _limits(entry: GroupEntry) -> Iterator[tuple[str, str]]:
         yield "min", f"min {entry.min} is more than max {entry.max}"
 
 
-def _additions(entry: GroupEntry) -> Iterator[tuple[str, str]]:
+def _find_addition_errors(entry: GroupEntry) -> Iterator[tuple[str, str]]:
     """Yield (field, message) for each mistake in labels, selector, taints, capacity, price and options."""
     yield from _labels("labels", entry.labels)
     yield from _labels("nodeSelector", entry.node_selector)

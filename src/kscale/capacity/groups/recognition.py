@@ -196,7 +196,7 @@ def _match_rule(node: Node) -> tuple[_Rule, str] | None:
 def example_node(nodes: Sequence[Node], now: datetime | Moment | None = None) -> Node | None:
     """Return the node that new nodes are modelled on: the first good one, else the first; None without nodes.
 
-    ``now`` is the current time as in :func:`recognise_groups`, as are the errors.
+    ``now`` and the errors raised: as for :func:`recognise_groups`.
     """
     time = None if now is None else moment(now)
     return next((node for node in nodes if is_good_example(node, time)), nodes[0] if nodes else None)
@@ -205,8 +205,8 @@ def example_node(nodes: Sequence[Node], now: datetime | Moment | None = None) ->
 def is_good_example(node: Node, now: datetime | Moment | None = None) -> bool:
     """Check whether a node may represent its group: ready, schedulable, not about to be deleted.
 
-    False also for a node with disk pressure or without network, by its conditions or taints, and for a node whose state
-    changed less than a minute before ``now`` (None: the time does not matter). Raises InputError if ``now`` is not a
+    False also for a node that has disk pressure or no network, by its conditions or taints, and for a node whose state
+    changed less than a minute before ``now``. None: the time does not matter. Raises InputError if ``now`` is not a
     time, or if it is given and the time of a condition is malformed. Upstream: ``isNodeGoodTemplateCandidate``.
     """
     time = None if now is None else moment(now)

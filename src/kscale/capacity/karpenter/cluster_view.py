@@ -159,7 +159,7 @@ class ClusterView:
         return result
 
     def pool_of(self, node: Node) -> NodePool | None:
-        """Return the NodePool of a node; None if Karpenter does not manage it or has no pool of its label's name."""
+        """Return the NodePool of a node; None if Karpenter does not manage the node, or has no pool of that name."""
         pool = self.pool_by_name.get((node.metadata.labels or {}).get(NODE_POOL, ""))
         return pool if node.name in self.managed.group_of else None
 
@@ -195,10 +195,10 @@ class ClusterView:
         return any(is_protected(pod, self.now) for pod in pods) or any(map(self._is_held, pods))
 
     def _is_held(self, pod: Pod) -> bool:
-        """Check whether disruption budgets forbid the eviction of a pod now; more than one budget always does.
+        """Check whether disruption budgets forbid the eviction of a pod now.
 
-        False for a pod that a drain does not evict. A budget with the policy ``AlwaysAllow`` does not hold a pod that
-        is not ready.
+        Several budgets that cover one pod always do. False for a pod that a drain does not evict. A budget with the
+        policy ``AlwaysAllow`` does not hold a pod that is not ready.
         """
         if not is_evictable(pod, self.now):
             return False
@@ -225,7 +225,7 @@ class ClusterView:
     def place(self, moving: Sequence[Pod] = (), *, without: Collection[str] = ()) -> Placement:
         """Place the pods that need capacity on nodes and new machines.
 
-        These are the pods of :attr:`provisionable`, those that leave nodes that are being deleted, and ``moving``.
+        Such pods are those of :attr:`provisionable`, those on nodes that are being deleted, and ``moving``.
         Nodes that are being deleted take no pods, nor do those of ``without``. Nodes that are not initialized are tried
         last, without the taints that they will lose. The limits of NodePools count all other nodes, and machines that
         were requested.
@@ -308,8 +308,7 @@ def _is_active(pod: Pod) -> bool:
 def _is_replaced(pod: Pod) -> bool:
     """Check whether a pod will need another node if it loses its own.
 
-    True for active pods and for terminating ones of a StatefulSet. False for a pod that is not created again when its
-    node is lost.
+    Only pods that are created again when their node is lost do: the active ones, and terminating ones of a StatefulSet.
     """
     owner = controller_of(pod.metadata)
     return not is_lost_with_node(pod) and (_is_active(pod) or (owner is not None and owner.kind == "StatefulSet"))

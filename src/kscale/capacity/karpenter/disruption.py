@@ -184,8 +184,9 @@ def count_allowed(view: ClusterView, reason: str) -> dict[str, int]:
 def find_command(view: ClusterView, method: Method) -> Command | None:
     """Return the nodes that a method would disrupt now, with their replacement; None if it would disrupt nothing.
 
-    Nodes with the highest price per cost of disruption come first, as far as budgets allow. Emptiness takes all of
-    them, the other methods the first ones that pay; for single nodes, the NodePools take turns.
+    Candidates are tried as far as budgets allow, those with the highest price per cost of disruption first. Emptiness
+    disrupts all of them. The other methods disrupt the first ones whose removal or replacement saves; for single nodes,
+    the NodePools take turns.
     """
     candidates = find_candidates(view, method)
     if not candidates:
@@ -215,9 +216,9 @@ def _interleave(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 def _find_most_together(view: ClusterView, candidates: Sequence[Candidate]) -> Command | None:
-    """Return the largest command that upstream's binary search finds, which removes the first candidates together.
+    """Return the command that removes as many of the first candidates as upstream's binary search finds.
 
-    It removes at least two nodes, and at most 101; None if the search finds no command.
+    The command removes at least two nodes, and at most 101. None if the search finds no command.
     """
     low, high = 1, min(len(candidates), _MOST_TOGETHER + 1) - 1
     best = None
@@ -225,7 +226,7 @@ def _find_most_together(view: ClusterView, candidates: Sequence[Candidate]) -> C
         middle = (low + high) // 2
         command = consolidate(view, Method.MULTI, candidates[: middle + 1])
         if command is not None and command.replacement is not None:
-            command = _replace_by_other_type(command, command.replacement)
+            command = _drop_types_that_do_not_pay(command, command.replacement)
         if command is None:
             high = middle - 1
         else:
@@ -233,11 +234,11 @@ def _find_most_together(view: ClusterView, candidates: Sequence[Candidate]) -> C
     return best
 
 
-def _replace_by_other_type(command: Command, replacement: PlannedClaim) -> Command | None:
-    """Return the command without those types of the replacement that do not pay; None if no type is left.
+def _drop_types_that_do_not_pay(command: Command, replacement: PlannedClaim) -> Command | None:
+    """Return the command with only those types of its ``replacement`` that pay; None if no type is left.
 
-    A type does not pay if it costs at least as much as a removed node of one of the replacement's types: to keep that
-    node and remove the others would move fewer pods.
+    A type pays if it costs less than every removed node of a type that the replacement may have, too. Otherwise that
+    node could stay as the replacement of the others, which would move fewer pods.
     """
     prices: dict[str, float] = {}
     for candidate in command.candidates:
@@ -251,8 +252,8 @@ def _replace_by_other_type(command: Command, replacement: PlannedClaim) -> Comma
 def consolidate(view: ClusterView, method: Method, candidates: Sequence[Candidate]) -> Command | None:
     """Return the command that removes all ``candidates``, with one cheaper node in their place if their pods need it.
 
-    None if their pods and pending ones need more than one node or one that is not cheaper, or if a pod of theirs fits
-    nowhere or would go to a node that is not initialized.
+    None if their pods and the pending pods need more than one new node, or one that is not cheaper than the candidates.
+    None also if one of their pods fits nowhere, or would go to a node that is not initialized.
 
     Notes
     -----
@@ -309,8 +310,8 @@ def revalidate(view: ClusterView, command: Command) -> Command | None:
     """Check a command again some time after it was found, and return it with the candidates that are still valid.
 
     Returns None if the command is no longer valid. Each empty node is checked by itself. A consolidation must still be
-    possible as a whole: the same nodes are candidates, budgets allow all of them, and their pods still need one new
-    node (of which all types of the replacement are suitable), or still need none.
+    possible as a whole: all its nodes are still candidates, and budgets allow all of them. If it has a replacement,
+    their pods must still need one new node, for which all types of the replacement are suitable; else no new node.
     """
     current = {each.name: each for each in find_candidates(view, command.method)}
     allowed: Mapping[str, int] = count_allowed(view, command.method.reason)

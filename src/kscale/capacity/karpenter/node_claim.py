@@ -229,7 +229,7 @@ class PlannedClaim:
 
     @property
     def zone(self) -> str:
-        """Return the zone of the cheapest offering; empty if another zone has the same price."""
+        """Return the zone of the cheapest offering; empty if its type has the same price in another zone."""
         best = self.offerings[0]
         zones = {one.zone for one in self.offerings if one.kind is best.kind and one.price == best.price}
         return best.zone if len(zones) == 1 else ""
@@ -311,13 +311,13 @@ class NodeClaimTemplate:
     def take(self, types: NDArray[np.bool_]) -> None:
         """Subtract a new node from what the limits leave.
 
-        The largest of ``types`` counts, as any of them may be launched. ``types``: bool[types].
+        The largest capacity among ``types`` (bool[types]) is subtracted, as any of these types may be launched.
         """
         for name in self.remaining:
             self.remaining[name] -= int(self._capacity_of(name)[types].max())
 
     def suitable(self, requirements: Requirements) -> NDArray[np.bool_]:
-        """Return bool[types]: whether the type has an offering which meets the requirements. The host name is ignored.
+        """Return bool[types]: whether a type and one of its offerings meet the requirements, the host name aside.
 
         Do not modify the result, which is cached.
         """
@@ -329,7 +329,7 @@ class NodeClaimTemplate:
         return mask
 
     def _suits(self, number: int, requirements: Requirements) -> bool:
-        """Check whether the type at index ``number`` has an offering which meets the requirements."""
+        """Check whether the type at index ``number`` and one of its offerings meet the requirements."""
         if self.types[number].requirements.find_conflict(requirements) is not None:
             return False
         return any(requirements.is_compatible(needs, undefined=self.undefined) for _, needs in self.offerings[number])
@@ -514,9 +514,10 @@ def alternatives_of(pod: Pod, *, tolerates_preferences: bool) -> Iterator[Altern
 
 
 def strict_requirements(pod: Pod) -> list[Requirements]:
-    """Return the required label requirements of a pod: one for each term of its node affinity. One must be met.
+    """Return the label requirements of a pod as alternatives, of which a node must meet one.
 
-    The node selector is part of each.
+    Each is the node selector together with one term of the required node affinity. Without terms, the only alternative
+    is the node selector.
     """
     base = [requirement(key, Operator.IN, [value]) for key, value in (pod.spec.node_selector or {}).items()]
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None

@@ -198,7 +198,7 @@ def read_node_pools(path: str | os.PathLike[str]) -> NodePools:
     Raises
     ------
     InputError
-        If the file cannot be read; with every mistake in it.
+        If the file cannot be read or has mistakes; the error lists every mistake.
     """
     text = decompress(read_input(path), str(path))
     if isinstance(text, Problem):

@@ -75,7 +75,8 @@ class PoolGroups:
     def left_by_limits(self, pool: str) -> Mapping[str, int]:
         """Return what the limits of the NodePool ``pool`` leave, by resource; empty without limits.
 
-        An amount is negative if the pool's nodes exceed the limit, but 0 if ``left`` does not have the pool.
+        An amount is negative if the pool's nodes exceed the limit; but if ``left`` does not contain the pool, such an
+        amount is 0, as in :meth:`remaining`.
         """
         return self.left.get(pool) or self.remaining(pool)
 
@@ -261,10 +262,10 @@ def _is_class(pool: NodePool, key: str) -> bool:
 
 
 def _used(pools: NodePools, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
-    """Return the capacity of the nodes, and of node claims for none of them, by NodePool and resource.
+    """Return the capacity of the nodes, and of node claims whose node is not among them, by NodePool and resource.
 
-    Amounts are milli-cores, bytes and units; ``nodes`` is the number of both. Nodes and claims without a pool's label
-    are left out.
+    Amounts are milli-cores, bytes and units; the resource ``nodes`` is the number of nodes and of such claims. Nodes
+    and claims without a pool's label are left out.
     """
     result: dict[str, dict[str, int]] = {}
     named = set()

@@ -238,7 +238,7 @@ def count_by_group(claims: Sequence[PlannedClaim]) -> dict[str, int]:
 
 
 def _record(claim: PlannedClaim) -> KarpenterClaim:
-    """Build the record of a planned node, as which its cheapest offering is launched."""
+    """Build the record of a planned node, which has the type and price of its cheapest offering."""
     best = claim.offerings[0]
     return KarpenterClaim(
         node_pool=claim.pool,

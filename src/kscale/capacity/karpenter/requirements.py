@@ -113,7 +113,7 @@ class Requirement:
     def intersects(self, other: Requirement) -> bool:
         """Check whether some value is allowed by both.
 
-        Two complements intersect unless their bounds contradict each other.
+        Two requirements that both allow all values but some intersect, unless their bounds contradict each other.
         """
         least = _pick(max, self.least, other.least)
         most = _pick(min, self.most, other.most)

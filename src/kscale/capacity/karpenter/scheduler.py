@@ -118,8 +118,8 @@ def place_pods(
     unavailable : collection of str
         Groups of offerings that the cloud cannot launch now.
     choose : callable
-        Chooses one of several domains that a topology allows equally well, for the number of a pod and a label.
-        Default: the first in alphabetical order. Upstream takes any.
+        Called with the number of a pod, a topology key and the domains that the topology allows equally well; returns
+        one of the domains. Default: the first in alphabetical order. Upstream takes any.
 
     Returns
     -------
@@ -315,7 +315,7 @@ class _Scheduler:
 
     @cached_property
     def _topology(self) -> Topology:
-        """Return the topology: its groups for all pods to place exist, and placed pods are counted in them."""
+        """Return the topology, with a group for each constraint of the pods to place, in which placed pods count."""
         snapshot = self._snapshot
         classes = snapshot.interner.classes
         placed = [
@@ -535,9 +535,10 @@ class _Scheduler:
         return True
 
     def _find_refusal(self, i: int, claim: NodeClaim, shape: _Shape, alternative: Alternative) -> str | None:
-        """Return why a claim does not take pod ``i``; None if it does, after narrowing the claim to the pod's needs.
+        """Narrow a claim to the needs of pod ``i`` and return None; if the claim does not take the pod, return why.
 
-        The reason is a text, or one of ``taints``, ``requirements`` and ``types``, which :meth:`_find_reason` explains.
+        A claim that does not take the pod is unchanged. The reason is a text, or one of ``taints``, ``requirements``
+        and ``types``, which :meth:`_find_reason` explains.
         """
         template = claim.template
         if not _tolerates(shape, alternative, template.taints):

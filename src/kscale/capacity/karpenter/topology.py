@@ -184,7 +184,7 @@ class _TopologyGroup:
     def _next_spread(
         self, pod: int, is_selected: bool, pod_domains: Requirement, node_domains: Requirement, choose: DomainChoice
     ) -> str | None:
-        """Return the domain with the fewest pods that keeps the maximum skew; None if no domain does.
+        """Return the domain of the node with the fewest pods in which the pod keeps the maximum skew; None if none.
 
         Parameters as for :meth:`next_domains`.
         """
@@ -205,9 +205,9 @@ class _TopologyGroup:
         return choose(pod, self.key, [domain for domain in valid if counts[domain] == fewest])
 
     def _minimum(self, domains: Requirement) -> int:
-        """Return the number of pods with which the skew is computed: that of the allowed domain with the fewest.
+        """Return the number of pods from which the skew is counted: the lowest in any domain that ``domains`` allows.
 
-        0 for host names, and if there are fewer domains than ``minDomains``. 2**31 - 1 if no domain is allowed.
+        0 for host names, and if fewer domains than ``minDomains`` are allowed. 2**31 - 1 if none is.
         """
         if self.key == HOSTNAME:
             return 0
@@ -219,10 +219,10 @@ class _TopologyGroup:
     def _next_affinity(
         self, pod: int, is_selected: bool, pod_domains: Requirement, node_domains: Requirement, choose: DomainChoice
     ) -> Collection[str]:
-        """Return the allowed domains with pods of the group; empty if there are none.
+        """Return the domains with pods of the group that both the pod and the node allow; empty if there are none.
 
-        If there is no such pod yet and the group counts this pod, return one allowed domain. Parameters as for
-        :meth:`next_domains`.
+        If no domain that the pod allows has such pods, and the group counts this pod, the result is one domain: one
+        that both allow, else one that the pod allows. Parameters as for :meth:`next_domains`.
         """
         if self.key == HOSTNAME and len(node_domains.values) == 1:
             (host,) = node_domains.values
@@ -253,7 +253,7 @@ class _TopologyGroup:
         )
 
     def _next_anti_affinity(self, pod_domains: Requirement, node_domains: Requirement) -> Collection[str]:
-        """Return the allowed domains without pods of the group; empty if there are none."""
+        """Return the domains without pods of the group that both the pod and the node allow; may be empty."""
         if self.key == HOSTNAME and len(node_domains.values) == 1:
             (host,) = node_domains.values
             return () if self.domains.get(host, 0) else (host,)
@@ -428,9 +428,9 @@ class Topology:
         )
 
     def _inverse_groups(self, pod: PodTopology) -> list[_TopologyGroup]:
-        """Return the groups of a pod's required anti-affinity, which keep selected pods away from its domains.
+        """Return the groups of a pod's required anti-affinity terms, which keep pods that a term selects away.
 
-        Missing groups are created.
+        Groups that do not exist are created.
         """
         groups: dict[int, _TopologyGroup] = {}
         for term in pod.required_anti_affinity:

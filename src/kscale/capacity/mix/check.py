@@ -86,12 +86,12 @@ def check(
     *,
     existing: bool = True,
 ) -> CheckedPlacement:
-    """Schedule the pods of a plan in order by the exact predicates, and return where they are and what changed.
+    """Schedule the pods of a plan in order by the exact predicates, and return their nodes and what differs from it.
 
-    A pod that does not fit its planned node is tried on any other node (existing nodes only if ``existing``), then on a
-    new node of the cheapest offer that is still allowed. ``class_of`` int64[n]: if one pod of a class is unplaceable,
-    the other pods of the class are, too. ``room``: how many more nodes of each offer are allowed; added nodes are
-    counted in it.
+    A pod that does not fit its planned node is tried on any other node (on existing nodes only if ``existing``), then
+    on a new node of the cheapest offer that is still allowed. ``class_of`` int64[n]: class of each pod; once no new
+    node takes a pod, none is tried for the other pods of its class. ``room``: how many more nodes of each offer are
+    allowed; added nodes are subtracted from it.
     """
     used = sorted({*planned.offer.tolist()})
     every = sorted({*used, *(i for i in range(len(offers)) if room.has(i))})
@@ -115,10 +115,10 @@ def _check_with(
     existing: bool,
     complete: bool,
 ) -> CheckedPlacement | None:
-    """Check a plan like :func:`check`, with the node templates of the offers at the indices ``templates``.
+    """Check a plan like :func:`check`, with new nodes of the offers at the indices ``templates`` only.
 
-    ``existing``: pods may be placed on existing nodes, too.
-    Returns None if a pod needs a new node and ``complete`` is False: then an offer without a template here may take it.
+    ``complete``: whether these are all allowed offers. If they are not, the result is None as soon as a pod needs a new
+    node beyond the plan, because another offer may take the pod.
     """
     place_of = {offer: i for i, offer in enumerate(templates)}
     world = fork(snapshot, records, templates=[offers[i].template for i in templates])

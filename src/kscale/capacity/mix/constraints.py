@@ -262,12 +262,12 @@ def rules_of(classes: Sequence[PodClass], counts: Sequence[int], ctx: Context) -
 
     ``counts``: number of pods of each class.
     """
-    rules = [*_ports(classes), *_anti_affinity(classes, ctx)]
+    rules = [*_get_port_rules(classes), *_get_anti_affinity_rules(classes, ctx)]
     separate_pods = max((sum(counts[c] for c in rule.weights) for rule in rules if rule.most == 1), default=0)
-    return rules + _spread(classes, counts, ctx, separate_pods)
+    return rules + _get_spread_rules(classes, counts, ctx, separate_pods)
 
 
-def _ports(classes: Sequence[PodClass]) -> list[Rule]:
+def _get_port_rules(classes: Sequence[PodClass]) -> list[Rule]:
     """Return one rule per protocol, host port and address: a node has at most one pod that uses it.
 
     A pod that uses the port on every address counts for each address.
@@ -283,7 +283,7 @@ def _ports(classes: Sequence[PodClass]) -> list[Rule]:
     return rules
 
 
-def _anti_affinity(classes: Sequence[PodClass], ctx: Context) -> list[Rule]:
+def _get_anti_affinity_rules(classes: Sequence[PodClass], ctx: Context) -> list[Rule]:
     """Return one rule per host name anti-affinity term that also matches some of the pods that have the term."""
     carriers: dict[Term, list[int]] = {}
     for c, pod in enumerate(classes):
@@ -323,12 +323,12 @@ def conflicts_of(classes: Sequence[PodClass], counts: Sequence[int], ctx: Contex
     return conflicts
 
 
-def _spread(classes: Sequence[PodClass], counts: Sequence[int], ctx: Context, apart: int) -> list[Rule]:
-    """Return rules for the hard spread over host names: on each node, at most max skew pods with the constraint.
+def _get_spread_rules(classes: Sequence[PodClass], counts: Sequence[int], ctx: Context, apart: int) -> list[Rule]:
+    """Return rules for hard spread constraints over host names: a node has at most ``maxSkew`` pods of a constraint.
 
-    This is sufficient as long as these pods are placed before others, and some node has none. ``apart``: number of pods
-    that cannot share nodes anyway. If no more pods than that have constraints, one per node satisfies all constraints,
-    and a single rule suffices.
+    This is sufficient as long as these pods are placed before others, and some node has none of them. ``apart``: number
+    of pods that cannot share nodes anyway. If there are several constraints, and no more pods than that have them, a
+    single rule suffices: at most one such pod per node.
     """
     rows: dict[object, tuple[int, list[int]]] = {}
     carriers: list[int] = []

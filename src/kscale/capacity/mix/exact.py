@@ -206,9 +206,9 @@ def _fillings(kinds: BinKinds, kind: int, conflicts: Sequence[Conflict] = ()) ->
 
 
 def _spread_of(instance: Instance, zones: _Zones) -> list[_Spread]:
-    """Return the hard spread constraints over zones, with what counts for them.
+    """Return the hard spread constraints over zones of the pods to place.
 
-    Raises SelectorError for an invalid selector.
+    Each has the classes, placed pods, zones and bins that it concerns. Raises SelectorError for an invalid selector.
     """
     snapshot = instance.snapshot
     present = np.unique(instance.class_of).tolist()
@@ -267,9 +267,10 @@ def _selects(pod: Any, node: Node) -> bool:
 
 
 def _list_zone_anti_affinity(instance: Instance, zones: _Zones) -> list[tuple[dict[tuple[int, int], int], int]]:
-    """Return (weights by (class, zone), maximum of the weighted number of pods) of each anti-affinity over zones.
+    """Return the rules of anti-affinity over zones, as arguments of :meth:`_Program.add_rule`.
 
-    Terms that match none of the pods which have them are left out.
+    Each rule is (weight of a pod by (class, zone), maximum of the weighted number of pods). Terms that match none of
+    the pods which have them are left out.
     """
     present = np.unique(instance.class_of).tolist()
     carriers: dict[Term, list[int]] = {}
@@ -513,8 +514,8 @@ class _Program:
     def _assign_zones(self, values: NDArray[np.int64], spread: list[_Spread]) -> NDArray[np.int64]:
         """Assign each pod a zone and return int64[n]: the zone's index, -1 = not placed.
 
-        Each zone gets as many pods of each class as in the solution (``values``), each in turn to the zone where
-        fewest pods count for its spread constraints.
+        Each zone gets as many pods of each class as in the solution (``values``). Pods are assigned in order, each to
+        the zone in which the fewest pods count for its spread constraints.
         """
         instance, labels = self._instance, self._zones.labels
         remaining = {key: int(values[column]) for key, column in self.there.items()}

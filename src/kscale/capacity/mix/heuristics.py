@@ -113,8 +113,8 @@ def fill(
 def first_fit(packing: Packing, kind: int, effort: Effort) -> None:
     """Add bins of one kind to ``packing`` for the remaining items that fit it, as first-fit decreasing does.
 
-    The first bin of first-fit decreasing holds the items that fit when tried in decreasing order, and the next bins do
-    the same with the rest. Equal bins are filled at once. Each bin becomes the cheapest kind that holds its content.
+    Each bin is filled with the items that fit when they are tried in decreasing order, and the next bin with the items
+    that are left. Equal bins are filled at once. Each bin becomes the cheapest kind that holds its content.
     """
     kinds = packing.kinds
     capacity, per_bin = kinds.capacity[kind], kinds.most[kind].astype(np.int64)
@@ -204,7 +204,7 @@ def _list_promising_kinds(packing: Packing) -> list[int]:
 
 
 def pack_greedily(kinds: BinKinds, effort: Effort) -> Packed:
-    """Pack all items without a solver; the required ``least`` bins are included even if they stay empty."""
+    """Pack the items by heuristics alone. The required ``least`` bins are included even if they stay empty."""
     return best_first_fit(Packing(kinds), kinds.demand @ resource_prices(kinds), effort)
 
 
@@ -455,10 +455,10 @@ _CLOSE = 5e-4  # plans this close to the linear program are not improved
 
 
 def cheaper(kinds: BinKinds, master: Master, packed: Packed, effort: Effort) -> Packed:
-    """Return the better of ``packed`` and of an integer program over the columns of ``master`` and ``packed``.
+    """Return the better of ``packed`` and of a packing by an integer program over the columns of both arguments.
 
-    The program's packing is returned only if it leaves out no more items and is better. ``master`` must belong to
-    ``kinds``; do not use it afterwards.
+    ``packed`` is also returned if it is nearly optimal, if the program is too large, or if the effort is spent.
+    ``master`` must belong to ``kinds``; do not use it afterwards.
     """
     master.restrict(kinds.count, kinds.available, kinds.least, kinds.low, kinds.high)
     master.add(packed.kind, packed.pattern)
@@ -477,7 +477,7 @@ def cheaper(kinds: BinKinds, master: Master, packed: Packed, effort: Effort) -> 
 def _build_packing(kinds: BinKinds, master: Master, copies: NDArray[np.int64], effort: Effort) -> Packed:
     """Build the packing of an integer solution. ``copies``: how often each column of ``master`` is used.
 
-    Items that the columns contain more often than they exist are left out of the last bins; missing items are added
+    If the columns contain more items of a class than there are, the last bins hold fewer. Missing items are added
     greedily.
     """
     packing = Packing(kinds)

@@ -121,9 +121,10 @@ class Instance:
     # -- pods --------------------------------------------------------------------------------------------------------
 
     def _verdicts(self, judge: Fork, classes: int) -> NDArray[np.bool_]:
-        """Return bool[C, existing nodes + offers]: whether the node may take pods of the class.
+        """Return bool[C, existing nodes + offers]: whether a node may take pods of a class.
 
-        Only permanent reasons count, not those that depend on other pods to place. ``classes``: their number.
+        Reasons that depend on the other pods to place do not count. ``judge``: copy of the snapshot, to which a node of
+        each offer is added. ``classes``: number of classes.
         """
         for number in range(len(self.offers)):
             judge.add(number)
@@ -275,10 +276,10 @@ class Instance:
         )
 
     def _find_compensating_cells(self) -> NDArray[np.int64]:
-        """Return int64[Q]: the cell that compensates, in each limit, for the minima of other cells.
+        """Return int64[Q]: for each row of the limits, the cell that makes up for a sum that is already too high.
 
-        Offers with a negative weight in the limit lower its sum. Of the cells with such offers, the one with the most
-        pods is chosen; cell 0 if there are none.
+        Only nodes of offers with a negative weight lower the row's sum. Of the cells with such offers, the one with the
+        most pods is chosen; cell 0 if there are none.
         """
         pods = np.bincount(self.cell_of, minlength=max(1, len(self.cells)))
         chosen = np.zeros(len(self.plan.rows), dtype=np.int64)
@@ -290,7 +291,7 @@ class Instance:
     def _part_of_limits(self, cells: int) -> NDArray[np.float64]:
         """Return float64[Q]: the part of each row's limit for the first ``cells`` cells, by their share of pods.
 
-        It is rounded down. Without pods, the first cell has the whole limit.
+        The part is rounded down. Without pods, the first cell gets all of the limit.
         """
         pods = len(self.cell_of)
         share = float((self.cell_of < cells).sum() / pods) if pods else float(cells > 0)
@@ -327,7 +328,7 @@ class Instance:
         return resources, np.ascontiguousarray(np.maximum(demand[:, used], 0)), np.ascontiguousarray(amounts[:, used])
 
     def available(self, source: Source) -> int:
-        """Return how many bins a source has; :data:`UNLIMITED` if there is no limit."""
+        """Return how many bins a source can supply; :data:`UNLIMITED` if there is no limit."""
         if source.nodes:
             return len(source.nodes)
         offers = [self.offers[n] for n in source.offers]
@@ -337,10 +338,11 @@ class Instance:
         return UNLIMITED if None in limits else sum(n for n in limits if n is not None)
 
     def _limits(self) -> Limits:
-        """Return the number of available bins of each kind, and the rows of the options. Sets the rows by offer.
+        """Return the limits of the instance: available bins of each kind, and one row for each limit of the options.
 
-        The minimum nodes of all offers exist in any case, so the rows limit the further nodes. Raises InputError if
-        minima and existing nodes exceed a limit, or the minima the share of spot.
+        The rows limit nodes beyond the minimum nodes of the offers, which exist in any case. Also sets ``offer_rows``,
+        ``high`` and ``offer_of_kind``. Raises InputError if minima and existing nodes exceed a limit, or if the minima
+        exceed the share of spot.
         """
         there = [[self.available(entry) for entry in source.values()] for source in self.sources]
         available = [UNLIMITED if UNLIMITED in entry else sum(entry) for entry in there]
@@ -386,7 +388,7 @@ class Instance:
     def _check_spot(self, weights: Sequence[int]) -> None:
         """Raise InputError if the minima exceed the share of spot and no further nodes can compensate.
 
-        ``weights``: of each offer in the row that limits the share.
+        ``weights``: weight of each offer in the row that limits the share.
         """
         balance = sum(weight * offer.least for weight, offer in zip(weights, self.offers, strict=True))
         more = [

@@ -69,7 +69,7 @@ class Packing:
     def room(self, kind: int) -> int:
         """Return how many more bins of the kind number ``kind`` are allowed; at least 0.
 
-        Rows with negative weights do not count: other bins may make up for them.
+        Rows in which some kind has a negative weight are ignored: bins of that kind may make up for others.
         """
         kinds = self.kinds
         limit = np.iinfo(np.int64).max
@@ -98,9 +98,10 @@ class Packing:
         return copies
 
     def cheapest(self, pattern: NDArray[np.int64], instead_of: int = -1) -> int:
-        """Return the cheapest kind of which a bin is left and which holds the pattern; -1 if there is none.
+        """Return the cheapest kind that holds the pattern and of which one more bin is allowed; -1 if there is none.
 
-        If ``instead_of`` is a kind: only kinds that take no more of any row than that kind, and are worth no more.
+        ``instead_of``: a kind that the result must replace (-1: none): the result weighs no more in any row, and its
+        ``worth`` is no higher.
         """
         fits = self.kinds.can_hold(pattern)
         if instead_of >= 0:
@@ -117,9 +118,9 @@ class Packing:
     def get_remaining(
         self,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-        """Return what remains: items of each class, bins of each kind, required bins, and the bounds of the rows.
+        """Return what remains as (items, available bins, required bins, lower and upper bounds of the rows).
 
-        int64[K], int64[T], int64[T], and float64[Q] twice (low, high).
+        int64[K] by class, int64[T] and int64[T] by kind, float64[Q] and float64[Q] by row.
         """
         kinds = self.kinds
         available = np.where(kinds.available == UNLIMITED, UNLIMITED, kinds.available - self.used)
@@ -127,7 +128,7 @@ class Packing:
         return self.rest, available, np.maximum(kinds.least - self.used, 0), kinds.low - current, kinds.high - current
 
     def open_kinds(self) -> NDArray[np.bool_]:
-        """Return bool[T]: whether the kind may get one more bin such that every row still holds."""
+        """Return bool[T]: whether one more bin of the kind is available and breaks no row."""
         kinds = self.kinds
         is_open = (kinds.available == UNLIMITED) | (self.used < kinds.available)
         if not self.without_rows:

@@ -512,10 +512,11 @@ def _with_few_types(
     options: MixOptions,
     budget: Budget,
 ) -> tuple[_Result, list[TypesPoint], _Result]:
-    """Return (best plan of any number of types, points of the curve, best plan within ``max_types``).
+    """Return (best plan with any number of types, points of the curve, best plan within ``options.max_types``).
 
-    ``small``, ``starts``: sources of further plans. A plan with fewer types is also a plan with more types: no point
-    costs more than one before it. Raises InputError if more than ``max_types`` types have a minimum.
+    The curve is the cost by maximum number of types. No point costs more than a point with fewer types, because a plan
+    with fewer types counts for both. ``small``, ``starts``: sources of further plans. Raises InputError if more than
+    ``max_types`` types have a minimum.
     """
     max_types, free = options.max_types, unrestricted.types
     offers = unrestricted.instance.offers
@@ -558,7 +559,10 @@ def _with_few_types(
 
 
 def _get_point_effort(effort: int | None) -> int:
-    """Return the effort for one point of the curve. ``effort``: the effort of the whole plan, None = unlimited."""
+    """Return the effort for one point of the curve (cost by number of types).
+
+    ``effort``: the effort of the whole plan, None = unlimited.
+    """
     return _POINT if effort is None else effort // _SHARE
 
 

@@ -36,9 +36,9 @@ _TIMES = 4_096  # limit of small bins per large bin: this multiple of the highes
 def find_undominated(kinds: BinKinds) -> NDArray[np.intp]:
     """Return the numbers of the kinds of bins that no other kind can replace, as int64[n] in ascending order.
 
-    A kind replaces another if it is as cheap, holds as much of everything, weighs the same in every row and is
+    A kind can replace another if it is as cheap, holds as much of everything, has equal weights in all rows and is
     available without limit. Of equal kinds the first stays, as does every required kind. Kinds that hold nothing and
-    serve no row are left out. A packing of least cost needs no other kinds, so a bound over these holds for all.
+    serve no row are left out. Some packing of least cost needs no other kinds, so a bound over these holds for all.
     """
     order = _order_by_cost(kinds)
     order = order[_is_useful(kinds)[order]]
@@ -180,9 +180,8 @@ class Solution:
 def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budget) -> Solution:
     """Compute a packing for each cell and a lower bound of the cost.
 
-    ``kinds`` is the instance of the bound, ``strict`` that of the plan (the same object if they do not differ).
-    ``cells`` are the parts that are packed separately. Without a solver, packs greedily and uses the weaker volume
-    bound.
+    ``kinds``: the instance of the bound. ``strict``: the instance of the plan; one object if they do not differ.
+    ``cells``: parts that are packed separately. Without a solver, packs greedily and uses the weaker volume bound.
     """
     bound_effort = Effort(budget.bound, budget.stop_bound)
     plan_effort = Effort(budget.plan, budget.stop_plan)
@@ -351,12 +350,12 @@ def choose_few_types(
 ) -> list[list[frozenset[str]]]:
     """Choose sets of types to plan with: a list for each size, with the most promising set first.
 
-    Each size adds one type to the best set of the size before, up to ``most`` types or until no candidate is left;
-    there are at most ten candidates. The values that compare sets count fractions of nodes. Another set may need
-    cheaper whole nodes, so there are alternatives.
+    Each size adds one of at most ten candidates to the best set of the size before, up to ``most`` types. Sets are
+    compared by a cost that counts fractions of nodes. A list therefore has alternatives, which may cost less in
+    integral numbers of nodes. The lists are in ascending order of size.
 
-    ``type_of`` each kind of bins (None = existing nodes); ``used``: types of an unrestricted plan, the most important
-    first; ``must``: types that are in every set. Returns the lists in order of size.
+    ``type_of``: type of each kind of bins (None = existing nodes); ``used``: types of an unrestricted plan, the most
+    important first; ``must``: types that are in every set.
     """
     names = np.array([name or "" for name in type_of])
     cost = _estimate_costs_alone(kinds)

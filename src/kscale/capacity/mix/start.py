@@ -44,10 +44,10 @@ class StartPlan:
 
 
 def build_placement(instance: Instance, plan: StartPlan) -> PlannedPlacement | None:
-    """Return the plan in the numbers of an instance, with the minima of all offers.
+    """Convert a plan, which has names, to a placement, which has numbers, and add the minimum nodes of all offers.
 
-    None if it exceeds a limit or has a node of an unknown offer. Pods of the plan that the instance does not contain
-    are left out.
+    None if the placement exceeds a limit, or if the plan has a node of an unknown offer. Pods of the plan that the
+    instance does not contain are left out.
     """
     offer_numbers = {offer.name: i for i, offer in enumerate(instance.offers)}
     if any(name not in offer_numbers for name, _ in plan.nodes):
@@ -400,10 +400,9 @@ class _Claims:
         self._seen[shape] = len(self.claims)
 
     def _can_hold(self, claim: _Claim, shape: int) -> bool:
-        """Check whether the bin ``claim`` takes an item of another shape than its last one.
+        """Check whether the bin ``claim`` takes an item of ``shape``, which is not the shape of its last item.
 
-        Unless a resource is short at once, the bin's options, free amounts and number of further items are computed for
-        the new shape, also if it takes no item.
+        The bin is prepared for the new shape (:meth:`_turn_to`), unless it obviously has too little of a resource.
         """
         if any(size > free for size, free in zip(self._demand[shape], claim.room, strict=True)):
             return False

@@ -204,10 +204,10 @@ class DecisionCache:
     def _bound_of(
         self, world: World, question: Question, decided: Decision, nodes: Nodes, cost: float | None
     ) -> float | None:
-        """Return a lower bound of the $/h of all nodes after any decision that places the same pods.
+        """Return a lower bound of the $/h of all nodes after any decision that places the pods that ``decided`` places.
 
-        None if it is unknown or was not requested. ``nodes``: existing ones. ``cost``: $/h after this decision, None =
-        unknown.
+        None if it is unknown or was not requested. ``nodes``: the existing nodes. ``cost``: $/h after ``decided``, None
+        = unknown.
         """
         new = decided.bound
         if question is not Question.MIX:
@@ -224,9 +224,9 @@ class DecisionCache:
     def _bound_cost(self, world: World, question: Question, decided: Decision) -> float | None:
         """Return a proven lower bound of the $/h of new nodes for the pods that a decision places; None without proof.
 
-        The result is 0 without groups. The bound ignores minimum sizes, and for an estimate maximum sizes too; upcoming
-        nodes cost nothing. The autoscaler assumes that similar groups have equal nodes; if several groups grow whose
-        nodes differ, nothing is proven.
+        The result is 0 without groups. The bound ignores minimum sizes, and for an estimate also maximum sizes;
+        upcoming nodes cost nothing. None if several groups grow whose nodes differ, as the autoscaler assumes equal
+        nodes for similar groups, and if a pod requests TPUs.
         """
         names = list(decided.placed())
         cutoff = world.options.expendable_pods_priority_cutoff
@@ -251,10 +251,10 @@ class DecisionCache:
     # -- scale-up ------------------------------------------------------------------------------------------------
 
     def _scale_up(self, world: World) -> Decision:
-        """Decide a scale-up, reusing what other scenarios computed.
+        """Decide a scale-up, reusing what earlier scenarios with an equal world computed.
 
-        The options do not depend on prices or on the choice among them. If nothing else differs, only the expander
-        runs, and the plan of the option that it chooses is reused.
+        The expander's options depend neither on prices nor on the kind of expander. For scenarios that differ in
+        nothing else, only the expander runs again, and the plan for the option that it chooses is reused if it exists.
         """
         if world.offers is not None:
             key = "karpenter", tuple(world.prices.items())

@@ -105,7 +105,7 @@ class LaterScenarios:
             self._digests[digest] += 1
 
     def has_later_prefix(self, beginning: tuple[str, ...]) -> bool:
-        """Record that a scenario has applied these first edits; return whether a later one begins with the same."""
+        """Record that a scenario has applied these first edits; return whether a later scenario begins with them."""
         return _decrement(self._beginnings, beginning)
 
     def has_later_world(self, digest: tuple[str, ...]) -> bool:

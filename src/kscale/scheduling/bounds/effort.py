@@ -28,17 +28,14 @@ class Effort:
         self._stop = stop
 
     def spend(self, units: float) -> None:
-        """Add units of work to ``spent``.
-
-        Work after the search stopped does not count, because it is done in any case.
-        """
+        """Add units of work to ``spent``, unless the search was stopped already."""
         if not self.stopped:
             self.spent += int(units)
 
     def out_of_time(self) -> bool:
-        """Check whether time is up in the middle of a step.
+        """Check in the middle of a step whether time is up. The call does not count as work.
 
-        An interrupted step is discarded, as if it had not begun.
+        The caller discards an interrupted step, as if it had not begun.
         """
         if not self.stopped and self._stop is not None and self._stop():
             self.stopped = "time"
@@ -46,9 +43,9 @@ class Effort:
 
     @property
     def is_exhausted(self) -> bool:
-        """Return whether the effort or the time is used up.
+        """Check between steps whether the effort or the time is used up.
 
-        Each call counts as a unit of work, so that ``spent`` identifies the call at which the search ended.
+        Each reading counts as a unit of work, so that ``spent`` identifies the step after which the search ended.
         """
         if not self.stopped:
             self.spent += 1

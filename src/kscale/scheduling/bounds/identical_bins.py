@@ -150,7 +150,7 @@ def l2_of(instance: Instance) -> Bound:
 
 
 def _one_resource(size: NDArray[Any], count: NDArray[Any], capacity: int) -> tuple[int, int]:
-    """Return the L2 bound of one resource, and the threshold at which it is reached.
+    """Return (L2 bound of one resource, the item size that is the threshold at which the bound is reached).
 
     ``size``, ``count``: demand and number of items of each class; ``capacity``: of one bin.
     """
@@ -197,7 +197,7 @@ def column_generation(
     demand, count, capacity, max_per_bin : array_like of int
         As :meth:`kscale.scheduling.bounds.Instance.of` takes them.
     lower : int
-        A known bound. The search ends with what it has once it cannot surpass it.
+        A known lower bound. Once the search cannot exceed it, the search ends with the bound proven so far.
     upper : int, optional
         Number of bins of a known packing. The search ends once the bound reaches it.
     effort : int, optional
@@ -210,10 +210,9 @@ def column_generation(
     Returns
     -------
     Bound
-        The bound is proven whatever the limits are. Its ``proof`` has ``prices`` int[K] and ``pattern_value`` Z, so
-        that
-        value = ceil(sum(count * prices) / Z). ``proof["optimal"]``: whether the linear program can give no better
-        bound.
+        The bound is proven even if a limit ends the search. Its ``proof`` has ``prices`` int[K] and ``pattern_value``
+        Z, with value = ceil(sum(count * prices) / Z). ``proof["optimal"]``: whether the linear program can give no
+        better bound.
 
     Raises
     ------
@@ -238,10 +237,11 @@ def column_generation_of(
     patterns: NDArray[np.int64] | None = None,
     threads: int = 1,
 ) -> Bound:
-    """Return the :func:`column_generation` bound of a checked ``instance``, whose other parameters are the same.
+    """Return the :func:`column_generation` bound of a checked ``instance``.
 
-    Raises InputError for ``patterns`` of another shape or that fit no bin, and MissingExtraError without the extra
-    ``[solver]``.
+    ``effort``: limit of work and time, in which the work is counted. ``threads``: number of threads. Other parameters
+    as for :func:`column_generation`. Raises InputError for ``patterns`` of another shape or that fit no bin, and
+    MissingExtraError without the extra ``[solver]``.
     """
     classes = np.flatnonzero(instance.count)
     if not classes.size:

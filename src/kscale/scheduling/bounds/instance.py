@@ -53,7 +53,7 @@ class Instance(msgspec.Struct, frozen=True):
     def of(
         cls, demand: ArrayLike, count: ArrayLike, capacity: ArrayLike, max_per_bin: ArrayLike | None = None
     ) -> Instance:
-        """Check the arrays and compute ``limit``.
+        """Build an instance from checked arrays.
 
         Parameters
         ----------
@@ -169,7 +169,7 @@ class BinKinds(msgspec.Struct, frozen=True):
         low: ArrayLike | None = None,
         high: ArrayLike | None = None,
     ) -> BinKinds:
-        """Check the arrays and compute how many items of each class fit one bin of each kind.
+        """Build an instance from checked arrays.
 
         With K classes, R resources, T kinds and Q constraints: ``demand`` int64[K, R] of one item, ``count`` int64[K]
         items, ``capacity`` int64[T, R] and ``cost`` int64[T] of one bin; ``allowed`` bool[K, T]: which classes may use

@@ -191,9 +191,9 @@ class Master:
         )
 
     def rank_columns(self, solved: Solved) -> NDArray[np.intp]:
-        """Return the positions of all columns: those that the solution uses, then the others by closeness to use.
+        """Return the positions of all columns: those that the solution uses, then the others by relative reduced cost.
 
-        ``solved`` may be a solution with fewer columns.
+        ``solved`` may be an earlier solution: columns that were added later count as not used.
         """
         kind = np.array(self.kind, dtype=np.intp)
         bin_cost = solved.ask[kind]
@@ -204,10 +204,7 @@ class Master:
         return np.lexsort((np.arange(len(kind)), surplus, idle))
 
     def reduce_columns(self, most: int) -> Master:
-        """Return another program with at most ``most`` of the columns.
-
-        These are the columns in use, then those closest to being used.
-        """
+        """Solve the program, and return another one with only the first ``most`` columns of :meth:`rank_columns`."""
         best = self.rank_columns(self.solve())[:most]
         result = Master(self.kinds)
         result.add(np.array(self.kind, dtype=np.intp)[best], np.array(self.pattern)[best])
@@ -216,7 +213,7 @@ class Master:
     def integral(
         self, most_nodes: int, stop: Callable[[], bool] = lambda: False
     ) -> tuple[NDArray[np.int64] | None, int]:
-        """Return the cheapest integral solution that a branch and bound finds, and the number of nodes that it visited.
+        """Return (cheapest integral solution that branch and bound finds, number of search nodes that it visited).
 
         The solution is int64[columns], the number of bins of each column; None if none is found within ``most_nodes``,
         or if ``stop`` (polled) returns True. An item may be in more bins than it has copies. The program cannot be used
@@ -250,10 +247,10 @@ class Master:
         low: NDArray[np.float64],
         high: NDArray[np.float64],
     ) -> None:
-        """Restrict the program to what remains after some bins are fixed.
+        """Restrict the program, in place, to what remains after some bins are fixed.
 
-        ``count``: remaining items; ``available``, ``least``: maximum and minimum number of bins of each kind; ``low``,
-        ``high``: bounds of the rows.
+        ``count``: remaining items; ``available``, ``least``: maximum and minimum number of further bins of each kind;
+        ``low``, ``high``: bounds of the rows for further bins.
         """
         highs, first = self._highs, self.kinds.classes
         for k, n in enumerate(count.tolist()):
@@ -266,7 +263,7 @@ class Master:
             highs.changeRowBounds(first + q, least_of, most_of)
 
     def _row_bounds(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> tuple[list[float], list[float]]:
-        """Return the bounds of the rows as (lower, upper) in the solver's units."""
+        """Convert the bounds of the constraints to the solver's units: (lower, upper)."""
         least = np.maximum(low * self._row_scale, -self._infinity)
         upper = np.minimum(high * self._row_scale, self._infinity)
         return least.tolist(), upper.tolist()

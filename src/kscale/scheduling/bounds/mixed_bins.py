@@ -129,11 +129,11 @@ class Fluid:
 
     @staticmethod
     def small(kinds: BinKinds) -> bool:
-        """Check whether the program is small enough to be solved in addition to others."""
+        """Check whether the program of ``kinds`` is small enough to be worth solving beside the other bounds."""
         return kinds.size * kinds.classes <= _FLOWS
 
     def bound(self) -> Proof | None:
-        """Return the lower bound that the dual prices prove, in integers; None if the solver finds no optimum."""
+        """Solve the program, and return the lower bound that its dual prices prove; None without an optimum."""
         kinds = self.kinds
         self._highs.run()
         if self._highs.getModelStatus() not in self._optimal:
@@ -148,9 +148,10 @@ class Fluid:
         return prove_least_cost(kinds, values, surrogate(kinds, values, weight), of_rows)
 
     def solve_integral(self, effort: Effort, count: NDArray[np.int64]) -> Flow | None:
-        """Return the cheapest integral numbers of bins that the items flow into; None if a short search finds none.
+        """Return the cheapest flow of items into integral numbers of bins; None if a short search finds none.
 
-        ``count`` int64[K]: items of each class; the solution has at least as many. The program is integral afterwards.
+        ``count`` int64[K]: items of each class; at least as many flow. The program stays integral afterwards: do not
+        call :meth:`bound` after it.
         """
         kinds, highs = self.kinds, self._highs
         for k, n in enumerate(count.tolist()):
@@ -169,7 +170,7 @@ class Fluid:
 
 
 def _count_items_per_bin(kinds: BinKinds) -> NDArray[np.int64]:
-    """Return how many items of each class fit the capacity of a bin, at most all of them: int64[T, K]."""
+    """Return how many items of each class alone fit the capacity of a bin of each kind, at most all: int64[T, K]."""
     fitting = np.repeat(kinds.count[None], kinds.size, axis=0)
     for r in range(kinds.demand.shape[1]):
         used = kinds.demand[:, r] > 0
@@ -321,9 +322,9 @@ class Generation:
         return solved
 
     def _search_with_smoothed_prices(self, solved: Solved) -> int:
-        """Add columns at prices between the last ones used and the program's own; return how many are new.
+        """Add columns at prices between the last ones used and those of ``solved``; return how many are new.
 
-        Does nothing and returns 0 once there is a bound, or with several kinds.
+        Only for a single kind before the first proof; otherwise nothing is added and the result is 0.
         """
         if self._smoothed_prices is None or self._best is not None:
             return 0
@@ -344,9 +345,9 @@ class Generation:
         return relaxed, added
 
     def _relax(self, prices: NDArray[np.float64], ask: NDArray[np.float64], kinds: BinKinds) -> Relaxed:
-        """Return the relaxation of ``kinds``, the kinds of bins to fill.
+        """Return the relaxation of ``kinds`` at given prices of the items.
 
-        ``prices``: of the items; ``ask``: cost of a bin of each of these kinds, including its share of all other rows.
+        ``ask``: cost of a bin of each of ``kinds``, including its share of the constraints' prices.
         """
         self.effort.spend(50 + kinds.size * (2 + kinds.classes / 8))
         wanted = ask * (1.0 + 0.3 * self.tolerance) + self._least
@@ -355,7 +356,7 @@ class Generation:
     def _relax_all(self, prices: NDArray[np.float64], ask: NDArray[np.float64], few: Relaxed | None = None) -> Relaxed:
         """Return the relaxation of every kind. ``prices``: of the items; ``ask``: cost of a bin of each kind.
 
-        ``few``: relaxation of the kinds that are searched at every step, if it is known.
+        ``few``: relaxation of the kinds that are searched at every step; None: computed, too.
         """
         if few is None:
             few = self._relax(prices, ask[self._numbers], self._few)
@@ -373,9 +374,9 @@ class Generation:
         return self.master.add(self._numbers[better], relaxed.filling[better])
 
     def _add_around(self, prices: NDArray[np.float64], relaxed: Relaxed, solved: Solved) -> int:
-        """Add fillings, each with an item of a given class, that are worth more than their cost in ``solved``.
+        """Add, for each class, a filling with an item of the class if it is worth more than its cost in ``solved``.
 
-        ``prices``: of the items; ``relaxed``: the relaxation, which tells the most promising kind for each class.
+        ``prices``: of the items; ``relaxed``: the relaxation, which shows the most promising kind for each class.
         Returns how many fillings are new.
         """
         kinds = self._few
@@ -448,10 +449,10 @@ class Generation:
         return added, given_up
 
     def _sharpen(self, given_up: list[int], new_columns: int) -> bool:
-        """Set finer tables or higher node limits for kinds whose search was not finished; return whether any changed.
+        """Make searches finer for the kinds ``given_up``, whose search was not finished; return whether that changed.
 
-        ``given_up``: these kinds, which get tables of their own. If they have such tables already and there are few
-        ``new_columns``, searches may visit more nodes.
+        The kinds get tables of their own. If they have such tables already and there are few ``new_columns``, the node
+        limit of all searches is raised.
         """
         assert self._tiers is not None  # set by _search_exactly
         shared = [t for t in given_up if any(t in tier.kinds and len(tier.kinds) > 1 for tier in self._tiers)]
@@ -499,7 +500,7 @@ class Generation:
             self.proof, self._best = proof, prices.copy()
 
     def _prove_by_relaxation(self) -> None:
-        """Record a bound by the relaxation alone, if there was no time for a better one."""
+        """Store a proof by the relaxation alone, for a search that ended before its first proof."""
         solved = self.solved or self._solve()
         relaxed = self._relax_all(solved.prices, solved.ask)
         values = Values.of(solved.prices, self.kinds)
@@ -507,7 +508,7 @@ class Generation:
 
     @property
     def reachable(self) -> int:
-        """Return the highest bound that an integral program can prove."""
+        """Return the objective value rounded up: the highest bound that the program can prove for integral costs."""
         # The solver's tolerance decides only when to stop, never what is proven.
         return ceil_div(int(self.objective * 1e6) - 1, 1_000_000)
 
@@ -520,7 +521,7 @@ class Generation:
         return max(2.0**-23, worth / (reachable - 1) * (1.0 - 1e-8) - 1.0) if reachable > 1 else 1.0
 
     def _is_done(self) -> bool:
-        """Check whether the bound is as good as it can get, or the caller has enough. Also updates ``complete``."""
+        """Check whether ``enough`` returns True, or the bound is as good as it can get (which sets ``complete``)."""
         if self._enough is not None and self._enough(self.objective, self.bound):
             return True
         if self._integral:

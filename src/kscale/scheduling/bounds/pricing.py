@@ -75,7 +75,7 @@ class Values(msgspec.Struct, frozen=True):
 
 
 def _limits(one_bin: float, all_items: float) -> tuple[tuple[int, float], ...]:
-    """Return (bits that the kernels allow for the value of one bin, ``one_bin``), and the same for all items."""
+    """Return (bits that the kernels allow, value) for the value ``one_bin`` of one bin, then for that of all items."""
     return (_VALUE_BITS, one_bin), (_SUM_BITS, all_items)
 
 
@@ -208,9 +208,9 @@ class Tier(msgspec.Struct, frozen=True):
         )
 
     def without(self, kinds: BinKinds, some: Sequence[int]) -> list[Tier]:
-        """Split the kinds ``some`` off into tiers of their own, whose tables can be finer.
+        """Return the tier split up: one tier for each of the kinds ``some``, and one for all other kinds.
 
-        Returns these tiers and the tier of the other kinds.
+        A tier of fewer kinds can have finer tables.
         """
         separated = np.isin(self.kinds, some)
         if not separated.any():
@@ -220,7 +220,7 @@ class Tier(msgspec.Struct, frozen=True):
 
 
 def _find_scarcest_resource(kinds: BinKinds, capacity: NDArray[np.int64], order: NDArray[np.intp], main: int) -> int:
-    """Return the scarcest resource other than ``main`` of which every bin has few and that some class uses; -1 = none.
+    """Return the scarcest resource, other than ``main``, that every bin has little of and some class uses; -1 = none.
 
     ``capacity``: of each kind; ``order``: the classes.
     """
@@ -234,7 +234,7 @@ def _find_scarcest_resource(kinds: BinKinds, capacity: NDArray[np.int64], order:
 
 
 def _choose_unit(demand: NDArray[np.int64], count: NDArray[np.int64], top: int, units: int) -> int:
-    """Return a unit, an amount of a resource, that loses little when demands are rounded down to multiples of it.
+    """Return an amount of a resource as unit, so that little is lost when demands are rounded down to whole units.
 
     ``demand``, ``count``: of each class; ``top``: size of the largest bin, which gets at most ``units`` units.
     """

@@ -89,10 +89,10 @@ def _split(kinds: BinKinds) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 def _find_useful(choices: Iterable[Choice], missing: int) -> tuple[Choice, ...]:
-    """Return the choices that no unlimited choice with the same or a lower cost matches in value, sorted by cost.
+    """Return the choices sorted by cost, without those that an earlier unlimited choice matches or exceeds in value.
 
-    Values above ``missing`` count as ``missing``, and a limit above the number of bins that are enough counts as this
-    number.
+    Values are reduced to at most ``missing``, and limits to the number of bins that reach ``missing``. A choice with
+    such a limit counts as unlimited.
     """
     result: list[Choice] = []
     best = 0  # highest value of an unlimited choice so far

@@ -95,7 +95,7 @@ class Rows(msgspec.Struct, eq=False):
         return len(self.rows)
 
     def add_group(self) -> int:
-        """Add an affinity group, whose rows are counted together, and return its number."""
+        """Return the number of a new affinity group. The engine adds up the counts of rows with the same ``group``."""
         self.groups += 1
         return self.groups - 1
 
@@ -115,9 +115,9 @@ class Rows(msgspec.Struct, eq=False):
         return number
 
     def get_counting_rows(self, pod: PodClass) -> tuple[list[int], list[int]]:
-        """Return the rows that count pods of this class, as (rows with eligibility, other rows).
+        """Return the numbers of the rows whose ``counts_pod`` accepts a class, as (rows with eligibility, other rows).
 
-        Rows that the class itself refers to are not included.
+        Rows without ``counts_pod`` are left out. The lists are cached; do not modify them.
         """
         if not self._anywhere and (pod.labels is None or self._by_label.keys().isdisjoint(pod.labels.items())):
             return _NONE, _NONE
@@ -127,7 +127,7 @@ class Rows(msgspec.Struct, eq=False):
         return cached.spread, cached.rows
 
     def _count(self, pod: PodClass) -> _Counted:
-        """Compute the rows that count pods of this class, among all rows added so far."""
+        """Compute the result of :meth:`get_counting_rows` for all rows added so far."""
         by_label = self._by_label
         candidates = list(self._anywhere)
         if by_label and pod.labels:
@@ -143,7 +143,7 @@ class Rows(msgspec.Struct, eq=False):
         return _Counted(len(self.rows), spread, rows)
 
     def columns(self) -> frozenset[str]:
-        """Return the names of the node columns that determine which nodes are counted in a row."""
+        """Return the names of the node columns that the eligibility of any row reads."""
         return frozenset().union(*(each.columns for each in self.eligibilities))
 
     def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
@@ -207,15 +207,16 @@ class Part:
     """A plug-in's part of an engine. Classes are added one after the other; numbers that it assigned stay valid."""
 
     def add_class(self, pod: PodClass, counters: Any) -> None:
-        """Assign numbers to the counters that verdicts on a class read.
+        """Add a class whose verdicts read counters, and assign numbers to these counters.
 
-        ``counters``: the result of the plug-in's ``get_counters``. The default does nothing.
+        ``counters``: what the plug-in's ``get_counters`` returned for the class. The default does nothing.
         """
 
     def finish_classes(self, pods: Sequence[PodClass], ctx: Context, copies: list[NodeFacts]) -> None:
-        """Receive all classes that may be checked, including those that read no counters, after the last one is added.
+        """Complete the counters once all classes are added.
 
-        ``copies``: the new nodes that may be added. The default does nothing.
+        ``pods``: all classes that may be checked, including those that read no counters. ``copies``: the new nodes that
+        may be added. The default does nothing.
         """
 
     def is_used(self) -> bool:
@@ -235,7 +236,7 @@ class Part:
         return {}
 
     def engine_arguments(self) -> dict[str, int]:
-        """Return keyword arguments for the constructor of the engine. Default: none."""
+        """Return keyword arguments that the engine's constructor needs for this part. Default: none."""
         return {}
 
     def declare(self, engine: _engine.Engine, ctx: Context) -> None:
@@ -344,20 +345,23 @@ class Plugin:
         return NOTHING
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
-        """Return whether the PreFilter, unless it fails, finds that the Filter has nothing to check. Default: False."""
+        """Return whether the Filter is skipped for a pod, because it has nothing to check. Default: False.
+
+        The result has no meaning for a pod whose PreFilter fails.
+        """
         return False
 
     def get_node_filter(self, pod: PodClass, ctx: Context) -> NodeFilter | None:
-        """Return what decides on single nodes; None if nothing does, or if counters decide.
+        """Return the check of single nodes for a pod; None if there is nothing to check, or if counters decide.
 
         Called for pods whose PreFilter does not fail. Default: None.
         """
         return None
 
     def part(self, rows: Rows) -> Part | None:
-        """Return a new part of an engine, which counts for this plug-in; None if the plug-in reads no counters.
+        """Return a new part for an engine, which counts what this plug-in reads; None if the plug-in reads no counters.
 
-        ``rows``: the engine's counters and topology domains. Default: None.
+        ``rows``: the engine's counter rows, to which the part adds its own. Default: None.
         """
         return None
 
@@ -371,7 +375,7 @@ class Plugin:
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...] | None:
         """Return the objects besides pod and profile that the PreFilter, node filter and counters depend on.
 
-        As long as these objects are the same, the results are the same. None: the results depend on too much to be
+        As long as these are identical objects, cached results stay valid. None: the results depend on too much to be
         cached. Whether the tuple is empty must depend on the pod and the profile alone. Default: no objects.
         """
         return ()
@@ -379,14 +383,14 @@ class Plugin:
     def get_shared_dependencies(self, ctx: Context) -> tuple[Any, ...]:
         """Return objects that all classes' dependencies come from.
 
-        As long as these are the same objects, the dependencies of every class are unchanged. Default: none.
+        As long as these are identical objects, the dependencies of every class are unchanged. Default: none.
         """
         return ()
 
     def get_part_dependencies(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
         """Return the objects that results of the part's ``entry`` depend on, besides classes and their dependencies.
 
-        As long as the same objects are returned, cached entries remain valid. ``storage``: the classes with volumes
+        As long as identical objects are returned, cached entries stay valid. ``storage``: the classes with volumes
         that are placed or may be placed. Default: none.
         """
         return ()
@@ -417,7 +421,10 @@ class Plugin:
     def explain(
         self, pod: PodClass, class_number: int, node: int, context: ExplainContext
     ) -> tuple[Status | None, Numbers]:
-        """Run the Filter alone on one node. Returns (status, None = passes; values that explain a failure)."""
+        """Run only this plug-in's Filter on one node.
+
+        Returns (status, or None if the pod passes; values that explain a failure).
+        """
         node_filter = self.get_node_filter(pod, context.ctx)
         status = None if node_filter is None else node_filter.check(context.facts(node))
         if status is not None:

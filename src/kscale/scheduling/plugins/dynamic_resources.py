@@ -55,10 +55,11 @@ class DynamicResources(Plugin):
         return Claims.of(ctx).get_checked_requests(pod).is_empty
 
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...] | None:
-        """Return the device classes if the pod requests extended resources, none of which a class serves.
+        """Return what verdicts on a pod depend on; None (never cached) if the pod requests devices.
 
-        Empty without extended resources, or without dynamic resource allocation. None (never cached) if the pod has
-        claims or a device class serves it.
+        A pod requests devices if it has claims, or if a device class provides one of its extended resources. If no
+        class does, the result has the device classes. It is empty for a pod without claims and extended resources, and
+        without dynamic resource allocation for any pod without claims.
         """
         if pod.claims:
             return None
@@ -71,7 +72,7 @@ class DynamicResources(Plugin):
         return (ctx.informers.device_classes,)
 
     def get_node_filter(self, pod: PodClass, ctx: Context) -> NodeFilter | None:
-        """Return what decides whether a node's devices satisfy the claims.
+        """Return the check whether a node's devices satisfy the pod's claims and extended resources.
 
         None if the pod requests no devices, or if its PreFilter fails.
         """
@@ -132,10 +133,9 @@ class DynamicResources(Plugin):
         return status, tuple(self._requests(pod, facts, context.ctx))
 
     def _requests(self, pod: PodClass, facts: NodeFacts, ctx: Context) -> list[dict[str, Any]]:
-        """Return for each request of an open claim the devices ``wanted`` (None: all) and ``free``.
+        """Return the dicts of :meth:`explain` for the claims that would be allocated on a node.
 
-        Also ``claim``, ``request``, ``deviceClass``, and ``devices``: the number of devices of the node. Invalid
-        requests are left out.
+        Requests with an invalid selector are left out.
         """
         devices, classes, requests = Devices.of(ctx), ctx.informers.device_classes, []
         offers = devices.inventory.offers(facts)

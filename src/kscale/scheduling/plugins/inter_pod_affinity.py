@@ -67,7 +67,10 @@ _Terms = tuple[Term, ...]
 
 
 def terms_of(pod: PodClass, terms: Iterable[PodAffinityTerm]) -> _Terms:
-    """Compile terms of a pod, in order. Raises SelectorError if a selector is invalid."""
+    """Compile affinity or anti-affinity ``terms`` of a pod, in order. Raises SelectorError for an invalid selector.
+
+    A term without namespaces and namespace selector gets the pod's namespace.
+    """
     compiled = []
     for term in terms:
         selector = compile_selector(term.label_selector)
@@ -80,7 +83,7 @@ def terms_of(pod: PodClass, terms: Iterable[PodAffinityTerm]) -> _Terms:
 
 
 def carried_terms(pod: PodClass) -> _Terms:
-    """Return the anti-affinity terms of a placed pod against other pods, each once; an invalid list counts as empty."""
+    """Return the required anti-affinity terms of a placed pod, each once; empty if one has an invalid selector."""
     try:
         return tuple(dict.fromkeys(terms_of(pod, pod.anti_affinity)))
     except SelectorError:
@@ -88,10 +91,10 @@ def carried_terms(pod: PodClass) -> _Terms:
 
 
 def incoming_terms(pod: PodClass, terms: Iterable[PodAffinityTerm], ctx: Context) -> _Terms:
-    """Return a pending pod's own terms, with namespace selectors replaced by the names of the namespaces selected now.
+    """Compile ``terms`` of a pending pod, with namespace selectors replaced by the namespaces that they select now.
 
-    The selector ``{}`` stays, as it also selects namespaces that have no object. Raises SelectorError if a selector is
-    invalid.
+    The selector ``{}`` stays, as it also selects namespaces that have no Namespace object. Raises SelectorError for an
+    invalid selector.
     """
     result = []
     for term in terms_of(pod, terms):
@@ -210,9 +213,9 @@ class TermNumbers(Part):
                 self._known.add(term)
 
     def finish_classes(self, pods: Sequence[PodClass], ctx: Context, copies: list[NodeFacts]) -> None:
-        """Store, for each class, the anti-affinity terms of placed pods that match it.
+        """Store in ``blockers``, for each class, the anti-affinity terms of :meth:`add_carriers` that match it.
 
-        Terms not seen before get a counter row.
+        Terms that match a class for the first time get a counter row.
         """
         for pod in pods:
             blockers = self._known.find_matching_terms(pod, ctx)
@@ -223,17 +226,18 @@ class TermNumbers(Part):
                         self._carried[term] = self._rows.add(Row(term.key, None))
 
     def is_used(self) -> bool:
-        """Return whether anti-affinity terms of placed pods are counted."""
+        """Return whether some class matches an anti-affinity term of pods that are placed or may be placed."""
         return bool(self._carried)
 
     def may_count(self, pod: PodClass) -> bool:
-        """Return whether the class has terms of its own or matches terms of placed pods."""
+        """Return whether the class has required terms, or matches anti-affinity terms of other pods."""
         return bool(pod.anti_affinity) or pod.index in self.terms or pod.index in self.blockers
 
     def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
-        """Return the rows of the class's own terms, of other pods' terms against it, and of terms that it carries.
+        """Return the numbers of the counter rows that concern the class, by field of the engine's entry.
 
-        The first two only if ``checked``.
+        ``touch``: rows of its anti-affinity terms that match any class. If the class may be ``checked``, also the rows
+        of its own required terms, and (``blocked_by``) of other pods' anti-affinity terms that match the class.
         """
         entry: dict[str, Any] = {}
         affinity, anti_affinity = self.terms.get(pod.index, ((), ())) if checked else ((), ())
@@ -254,11 +258,11 @@ class TermNumbers(Part):
 
 
 def _find_blocker(terms: Sequence[Term], which: int, node: int, context: ExplainContext) -> tuple[Term, int | None]:
-    """Return the anti-affinity term of a placed pod to report, and its index in that pod's list of terms.
+    """Return (anti-affinity term to report, its index among the terms of the placed pod that has it).
 
-    ``terms``: terms that reject the incoming pod. The term of the first placed pod in the domain is reported, because
-    the engine's choice ``which`` depends on the session's history. Returns ``(terms[which], None)`` if all pods with
-    such a term were placed after the snapshot.
+    ``terms``: all terms of placed pods that match the incoming pod. ``which``: index of the term that the engine
+    reports, which depends on the session's history. The result is therefore the term of the first placed pod in the
+    domain of ``node``, or ``(terms[which], None)`` if all pods with such a term were placed after the snapshot.
     """
     seen = []
     for term in terms:
@@ -305,7 +309,7 @@ class InterPodAffinity(Plugin):
     def skips(self, pod: PodClass, ctx: Context) -> bool:
         """Return whether the pod has no required terms, and no placed pod has a required anti-affinity term against it.
 
-        Placed pods on nodes without the term's label do not count.
+        Placed pods on nodes without the term's topology key do not count.
         """
         if pod.affinity or pod.anti_affinity:
             return False
@@ -340,7 +344,7 @@ class InterPodAffinity(Plugin):
         return (ctx.informers.namespaces,)
 
     def get_part_dependencies(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
-        """Return the namespaces: terms may select them by label."""
+        """Return the namespaces, because anti-affinity terms of placed pods may select them by labels."""
         return (ctx.informers.namespaces,)
 
     def explain_failure(
@@ -421,6 +425,6 @@ def count_pods_selecting_namespaces(snapshot: Snapshot, workloads: Iterable[Kube
 
 
 def format_namespace_warning(pods: int) -> str:
-    """Return the warning about pods that select namespaces by labels which are not known."""
+    """Return the warning that ``pods`` pods select namespaces by labels, but the input has no Namespace object."""
     choose = "1 pod chooses" if pods == 1 else f"{pods:,} pods choose"
     return f"{choose} namespaces by their labels (namespaceSelector), which are not known: no Namespace in the input"

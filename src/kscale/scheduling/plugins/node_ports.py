@@ -28,7 +28,7 @@ class PortNumbers(Part):
             self._keys.setdefault((protocol, port), len(self._keys))
 
     def is_used(self) -> bool:
-        """Return whether any class requests a host port."""
+        """Return whether any added class requests a host port."""
         return bool(self._keys)
 
     def may_count(self, pod: PodClass) -> bool:
@@ -36,20 +36,21 @@ class PortNumbers(Part):
         return bool(pod.ports)
 
     def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
-        """Return ``ports`` of the class: (key, number) of each port whose protocol and port some class requests.
+        """Return ``ports`` of the class: (number of protocol and port, number of the address) of each host port.
 
-        Number -1: the port of every address.
+        The number of the address is -1 for every address. Ports are left out if no added class requests the same
+        protocol and port.
         """
         ports = [self._number(port) for port in pod.ports if port[1:] in self._keys]
         return {"ports": ports} if ports else {}
 
     def _number(self, port: HostPort) -> tuple[int, int]:
-        """Return (number of the protocol and port, number of the specific address; -1 = every address)."""
+        """Return (number of the protocol and port, number of the port with its address; -1 = every address)."""
         key = self._keys[port[1:]]
         return key, -1 if port[0] == _ANY else self._specific.setdefault(port, len(self._specific))
 
     def engine_arguments(self) -> dict[str, int]:
-        """Return the engine's arguments: the numbers of (protocol, port) pairs and of ports with a specific address."""
+        """Return how many (protocol, port) pairs there are, and how many ports with a specific address."""
         return {"n_port_keys": len(self._keys), "n_ports": len(self._specific)}
 
 

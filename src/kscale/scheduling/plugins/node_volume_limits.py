@@ -45,10 +45,10 @@ _Attached = tuple[str, str, int]
 
 
 def _resolve_claim(claim: PersistentVolumeClaim, volumes: Volumes) -> _Attached | None:
-    """Return the volume that a claim attaches; None if no CSI driver serves it, or if it has no valid identity.
+    """Return the volume that a claim attaches; None if no CSI driver serves it, or if it cannot be translated to CSI.
 
-    If the volume does not exist, it is the one that the claim's storage class would provision, with a handle made of
-    the claim; None if there is no such class, or if the class has no provisioner.
+    If the volume does not exist, the result is the one that the claim's storage class would provision, with a handle
+    made from the claim's name; None if there is no such class, or if the class has no provisioner.
     """
     volume = volumes.volume(claim.spec.volume_name) if claim.spec.volume_name else None
     if volume is None:
@@ -143,12 +143,15 @@ class _BrokenNodes(dict[str, str]):
 
     @classmethod
     def of(cls, ctx: Context) -> _BrokenNodes:
-        """Return the snapshot's broken nodes, with upstream's text by node name; cached."""
+        """Return upstream's error by name of each node with a placed pod whose ephemeral claim belongs to another pod.
+
+        Cached with the snapshot.
+        """
         return ctx.snapshot.memo.get(cls, lambda: cls._build(ctx))
 
     @classmethod
     def _build(cls, ctx: Context) -> _BrokenNodes:
-        """Map each node whose placed pods' ephemeral claims belong to other pods to upstream's text about the first."""
+        """Compute the result of :meth:`of`; the error is that of the node's first such pod in the order of classes."""
         snapshot, broken = ctx.snapshot, cls()
         losses = BeforeLosses.find(snapshot)
         if losses is not None and losses.snapshot.memo.find(cls) == broken:  # nor are there any among fewer pods
@@ -200,7 +203,7 @@ class _NodeLimits:
 
     @cached_property
     def migrated(self) -> NDArray[np.uint32]:
-        """Return a bit for each in-tree plug-in whose volumes a node's CSINode counts: uint32[nodes]."""
+        """Return, for each node, the bits of the in-tree plug-ins whose volumes its CSINode counts: uint32[nodes]."""
         if self._before is not None:
             return self._before[0].migrated.take(self._before[1])
         names, plugins = self._of[0], self.plugins
@@ -208,7 +211,7 @@ class _NodeLimits:
 
     @property
     def csi_nodes(self) -> Mapping[str, CSINode]:
-        """Return the CSINodes by name, as passed."""
+        """Return the CSINodes by name from which the limits were built."""
         return self._of[1]
 
     @classmethod
@@ -253,11 +256,11 @@ class VolumeNumbers(Part):
         self._lock = Lock()
 
     def add_class(self, pod: PodClass, counters: Any) -> None:
-        """Remember the drivers of the volumes that the pod's class counts."""
+        """Record the CSI drivers of the volumes that the class attaches."""
         self._asked.update(dict.fromkeys(driver for driver, _, _ in counters))
 
     def finish_classes(self, pods: Sequence[PodClass], ctx: Context, copies: list[NodeFacts]) -> None:
-        """Assign numbers to the drivers that classes use and that limit the volumes of a node."""
+        """Assign numbers to the drivers of added classes that limit the volumes of some existing or new node."""
         if not self._asked:
             return
         limited = _NodeLimits.of(ctx).drivers.union(*(_limits(facts.csi_node) for facts in copies))
@@ -266,7 +269,7 @@ class VolumeNumbers(Part):
                 self.drivers.setdefault(driver, len(self.drivers))
 
     def is_used(self) -> bool:
-        """Return whether any driver is counted."""
+        """Return whether the volumes of any driver are counted."""
         return bool(self.drivers)
 
     def may_count(self, pod: PodClass) -> bool:
@@ -274,7 +277,10 @@ class VolumeNumbers(Part):
         return bool(pod.volumes)
 
     def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
-        """Return ``volumes``: (number, driver's number, in-tree plug-in or -1) of each volume of a counted driver."""
+        """Return ``volumes`` of the class: each volume of a counted driver.
+
+        A volume is (number of the volume, number of the driver, index of the in-tree plug-in or -1).
+        """
         attached = _resolve(pod, Volumes.of(ctx), incoming=False) if pod.volumes and self.drivers else ()
         entries = [
             (self._handle(driver, handle), self.drivers[driver], plugin)
@@ -303,7 +309,7 @@ class VolumeNumbers(Part):
                     engine.attach(index[name], self._handle(driver, handle), self.drivers[driver])
 
     def build_template_arguments(self, facts: NodeFacts) -> dict[str, Any]:
-        """Return the limit of each counted driver (-1: no limit), and the in-tree plug-ins counted on the node."""
+        """Return the node's limit for each counted driver (-1: none), and the bits of its counted in-tree plug-ins."""
         bound = _limits(facts.csi_node)
         return {
             "limits": [bound.get(driver, -1) for driver in self.drivers],
@@ -383,14 +389,17 @@ class NodeVolumeLimits(Plugin):
         return attached if isinstance(attached, tuple) and attached else None
 
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
-        """Return the pod's claims, volumes and classes, the CSIDrivers and the broken nodes; empty without volumes."""
+        """Return the pod's claims, volumes and storage classes, the CSIDrivers and the :class:`_BrokenNodes`.
+
+        Empty without volumes.
+        """
         if not pod.volumes:
             return ()
         objects = Volumes.of(ctx).get_dependencies(pod) if pod.has_claims else ()
         return (*objects, ctx.informers.csi_drivers, _BrokenNodes.of(ctx) or None)
 
     def get_shared_dependencies(self, ctx: Context) -> tuple[Any, ...]:
-        """Return the indexes of volumes and CSIDrivers, and the broken nodes."""
+        """Return the indexes of volumes and CSIDrivers, and the :class:`_BrokenNodes`."""
         return Volumes.of(ctx), ctx.informers.csi_drivers, _BrokenNodes.of(ctx) or None
 
     def get_part_dependencies(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:

@@ -70,9 +70,9 @@ class SpreadRow(msgspec.Struct, frozen=True):
     inclusion: _Inclusion
 
     def counts(self, pod: PodClass) -> bool:
-        """Check whether a placed pod of this class counts.
+        """Check whether placed pods of a class count.
 
-        A selector of everything counts nothing, as in upstream's shortcut.
+        An empty selector, which would select every pod, counts none, as in upstream. Terminating pods do not count.
         """
         if self.selector.empty or pod.terminating or pod.namespace != self.namespace:
             return False
@@ -100,11 +100,11 @@ def hard_constraints(pod: PodClass, ctx: Context) -> tuple[Constraint, ...]:
 
 
 def soft_constraints(pod: PodClass, ctx: Context) -> tuple[tuple[Constraint, ...], bool]:
-    """Return the ScheduleAnyway constraints, and whether only nodes that have all their keys are compared.
+    """Return (soft constraints, ScheduleAnyway; whether only nodes that have all their topology keys are compared).
 
-    These are the pod's own in spec order. If it has no constraints at all, not even hard ones, those of the profile's
-    defaults apply, or the system's defaults if the profile has none; they need a service or a known controller that
-    selects the pod. Raises SelectorError if a selector of such a constraint is invalid.
+    The constraints are the pod's own in spec order. If the pod has no constraints at all, not even hard ones, the
+    profile's soft defaults apply, or the system's defaults if the profile has none. Defaults need a service or a known
+    controller that selects the pod. Raises SelectorError if a selector of a soft constraint is invalid.
     """
     defaults = ctx.profile.default_constraints
     require_all_keys = bool(pod.spread) or defaults is not None
@@ -115,11 +115,11 @@ def soft_constraints(pod: PodClass, ctx: Context) -> tuple[tuple[Constraint, ...
 def _constraints(
     pod: PodClass, ctx: Context, action: str, defaults: tuple[TopologySpreadConstraint, ...], *, require_all_keys: bool
 ) -> tuple[Constraint, ...]:
-    """Return the pod's constraints with an ``action``; the ``defaults`` with it if the pod has no constraints at all.
+    """Return the pod's constraints whose ``whenUnsatisfiable`` is ``action``.
 
-    The defaults do not apply to a pod that no service and no known controller selects. ``action``:
-    ``whenUnsatisfiable``; ``require_all_keys``: only nodes with the topology keys of all of them count. Raises
-    SelectorError if a selector is invalid.
+    If the pod has no constraints at all, those of ``defaults`` are returned, but only if a service or a known
+    controller selects the pod. ``require_all_keys``: whether only nodes with the topology keys of all returned
+    constraints count. Raises SelectorError if a selector is invalid.
     """
     selected: list[tuple[TopologySpreadConstraint, Selector]] = []
     if pod.spread:
@@ -187,7 +187,7 @@ def _default_selector(pod: PodClass, ctx: Context) -> Selector:
 
 
 def eligibility(inclusion: _Inclusion, pod: PodClass) -> Eligibility:
-    """Return which nodes count for a constraint of the pod."""
+    """Return the rule which nodes count for constraints of the pod that have this ``inclusion``."""
     columns = set(inclusion.keys)
     if inclusion.selection is not None:
         columns |= selection_columns(pod)
@@ -235,14 +235,14 @@ class SpreadNumbers(Part):
         return number
 
     def _eligible(self, inclusion: _Inclusion, pod: PodClass) -> Eligibility:
-        """Return which nodes count for a constraint of the pod, cached by ``inclusion``."""
+        """Return the result of :func:`eligibility`, cached by ``inclusion``."""
         eligible = self._eligibility.get(inclusion)
         if eligible is None:
             eligible = self._eligibility[inclusion] = eligibility(inclusion, pod)
         return eligible
 
     def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
-        """Return ``spread``: (row, max skew, minimum of domains, 1 if the pod counts itself) of each constraint.
+        """Return ``spread``: (row, ``maxSkew``, ``minDomains``, 1 if the pod counts itself) of each hard constraint.
 
         Empty without constraints, and unless ``checked``.
         """
@@ -254,7 +254,7 @@ class SpreadNumbers(Part):
         }
 
     def leaving(self, taint: Taint) -> list[int]:
-        """Return the indices of the rows that stop counting a node once it carries the taint."""
+        """Return the numbers of the counter rows that stop counting a node once it has the taint."""
         return [
             number
             for number, pod in self._honouring.items()
@@ -338,5 +338,5 @@ class PodTopologySpread(Plugin):
 
 
 def spreads_over_hosts(pod: PodClass) -> bool:
-    """Check whether any constraint, soft ones included, has the hostname key. The estimator's retry needs to know."""
+    """Check whether any of the pod's own spread constraints, soft ones included, has the hostname as topology key."""
     return any(constraint.topology_key == HOSTNAME for constraint in pod.spread or ())

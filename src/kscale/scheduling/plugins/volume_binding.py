@@ -71,7 +71,7 @@ class _BoundVolume(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def key(self) -> Hashable:
-        """Return a key that is equal for volumes that are reachable from the same nodes."""
+        """Return a key; volumes with equal keys are reachable from the same nodes."""
         return _encode(self.required), self.plugin, _encode(self.translated), self.instead
 
     def check(self, node: NodeFacts) -> Status | str | None:
@@ -89,10 +89,10 @@ class VolumeBinding(Plugin):
     name = "VolumeBinding"
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
-        """Return a failure if a claim is missing or unusable, or is unbound and does not wait for a pod.
+        """Return a failure if a claim is missing or unusable, or is unbound and binds without waiting for a pod.
 
-        Also if the storage class of an unbound claim has no binding mode. An unbound claim that names a volume does not
-        wait.
+        An unbound claim waits only if its storage class has the binding mode ``WaitForFirstConsumer`` and the claim
+        names no volume. A storage class without binding mode is a failure, too.
         """
         if not pod.has_claims:
             return NOTHING
@@ -119,7 +119,7 @@ class VolumeBinding(Plugin):
         return not pod.has_claims
 
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
-        """Return the pod's claims, volumes and classes, and the index of all volumes if a claim is not bound.
+        """Return the pod's claims, volumes and storage classes, and the index of all volumes if a claim is not bound.
 
         Empty without claims.
         """
@@ -131,7 +131,7 @@ class VolumeBinding(Plugin):
         return objects if all(map(is_bound, volumes.claims_of(pod))) else (*objects, volumes)
 
     def get_shared_dependencies(self, ctx: Context) -> tuple[Any, ...]:
-        """Return the index of claims, volumes and classes. While it is the same object, cached verdicts are valid."""
+        """Return the index of all claims, volumes and storage classes."""
         return (Volumes.of(ctx),)
 
     def get_node_filter(self, pod: PodClass, ctx: Context) -> NodeFilter | None:
@@ -222,7 +222,10 @@ _OPERATORS = {"In": "in", "NotIn": "not in", "Exists": "exists", "DoesNotExist":
 
 
 def _explain_unusable(pod: PodClass, name: str, claim: PersistentVolumeClaim | None, ephemeral: bool) -> str | None:
-    """Return why a claim cannot be used; None if it can. ``ephemeral``: of a generic ephemeral volume."""
+    """Return why the claim ``name`` (None: missing) cannot be used; None if it can.
+
+    ``ephemeral``: whether it is the claim of a generic ephemeral volume.
+    """
     if claim is None:
         if ephemeral:
             return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
@@ -261,9 +264,10 @@ class VolumeZone(Plugin):
     name = "VolumeZone"
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
-        """Return a failure if a claim, or what is needed to know its volume's zones, is missing.
+        """Return a failure if a claim is missing, if its volume is, or if it is unbound and does not wait for a pod.
 
-        Also if an unbound claim does not wait for a pod. Claims of generic ephemeral volumes are not considered.
+        An unbound claim waits if it has a storage class with the binding mode ``WaitForFirstConsumer``. Claims of
+        generic ephemeral volumes are not considered.
         """
         requirements = _get_zone_requirements(pod, ctx)
         return PreFilter(failure=requirements) if isinstance(requirements, Status) else NOTHING
@@ -273,11 +277,11 @@ class VolumeZone(Plugin):
         return not _get_zone_requirements(pod, ctx)
 
     def get_dependencies(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
-        """Return the pod's claims, volumes and classes; empty without claims."""
+        """Return the pod's claims, volumes and storage classes; empty without claims."""
         return Volumes.of(ctx).get_dependencies(pod) if pod.has_claims else ()
 
     def get_shared_dependencies(self, ctx: Context) -> tuple[Any, ...]:
-        """Return the index of all claims, volumes and classes."""
+        """Return the index of all claims, volumes and storage classes."""
         return (Volumes.of(ctx),)
 
     def get_node_filter(self, pod: PodClass, ctx: Context) -> NodeFilter | None:
@@ -337,7 +341,7 @@ def _get_zone_requirements(pod: PodClass, ctx: Context) -> _ZoneRequirements | S
 
 
 def _explain_unbound(claim: PersistentVolumeClaim, volumes: Volumes) -> str | None:
-    """Return why an unbound claim fails the PreFilter; None if it passes."""
+    """Return why an unbound claim fails the PreFilter of VolumeZone; None if it passes."""
     name = class_name(claim)
     if not name:
         return "PersistentVolumeClaim had no pv name and storageClass name"

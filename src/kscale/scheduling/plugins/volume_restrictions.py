@@ -24,7 +24,7 @@ _DiskUse = tuple[tuple[str, ...], bool]
 def _disks(pod: PodClass) -> tuple[_DiskUse, ...]:
     """Return (identity, whether read-only) of each inline disk of the pod.
 
-    An EBS volume is never shared; an RBD image has an identity per monitor.
+    An EBS volume never counts as read-only; an RBD image has an identity per monitor.
     """
     disks: list[_DiskUse] = []
     for volume in pod.volumes:
@@ -42,7 +42,7 @@ def _disks(pod: PodClass) -> tuple[_DiskUse, ...]:
 
 
 def _exclusive_claims(pod: PodClass, ctx: Context) -> tuple[str, ...]:
-    """Return the names of the pod's claims with access mode ReadWriteOncePod, each once."""
+    """Return the names of the pod's exclusive claims (access mode ReadWriteOncePod), each once."""
     volumes = Volumes.of(ctx)
     names = []
     for name, ephemeral in claim_names(pod):
@@ -68,7 +68,7 @@ class DiskNumbers(Part):
             self._claims.setdefault((pod.namespace, name), len(self._claims))
 
     def is_used(self) -> bool:
-        """Return whether any class uses an inline disk or an exclusive claim."""
+        """Return whether any added class uses an inline disk or an exclusive claim."""
         return bool(self._disks or self._claims)
 
     def may_count(self, pod: PodClass) -> bool:
@@ -76,9 +76,10 @@ class DiskNumbers(Part):
         return bool(pod.volumes)
 
     def entry(self, pod: PodClass, ctx: Context, *, checked: bool) -> dict[str, Any]:
-        """Return the class's ``disks`` as (number, whether read-only), and the numbers of its ``claims``.
+        """Return the class's ``disks`` as (number, whether read-only), and the numbers of its exclusive ``claims``.
 
-        If the class may be ``checked``, also the numbers of its exclusive claims (``rwop``).
+        Disks and claims are left out if no added class has them. If the class may be ``checked``, ``rwop`` are the
+        claims that no other pod may use.
         """
         entry: dict[str, Any] = {}
         if not pod.volumes:
