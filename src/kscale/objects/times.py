@@ -212,29 +212,55 @@ _DURATION_UNITS: Final = {
     "m": 60 * 10**9,
     "h": 3600 * 10**9,
 }
-_PART_TEXT: Final = r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)"
-_PART = lazy_pattern(_PART_TEXT)
-_DURATION = lazy_pattern(rf"([+-]?)(?:0|((?:{_PART_TEXT})+))")
+_PART = lazy_pattern(r"(?=\.?[0-9])([0-9]*)(?:\.([0-9]*))?([^0-9.]*)")
 
 
 @lru_cache(maxsize=1 << 12)
 def parse_duration(text: str) -> int:
-    """Parse a Go duration (``time.ParseDuration``) and return nanoseconds; finer fractions are truncated.
+    """Parse a Go duration (``time.ParseDuration``) and return nanoseconds.
+
+    A fraction is multiplied as a float64 and truncated, as in Go: ``0.3333333333333333333h`` is 20 minutes.
 
     Raises ``ValueError`` with Go's text.
     """
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        raise ValueError(f'time: invalid duration "{text}"')
-    from fractions import Fraction
+    invalid = ValueError(f'time: invalid duration "{text}"')
+    start = text[:1] in {"+", "-"}
+    if text[start:] == "0":
+        return 0
+    total, position = 0, int(start)
+    while position < len(text) or position == start:
+        part = _PART.match(text, position)
+        if part is None:
+            raise invalid
+        digits, fraction, unit = part[1].lstrip("0") or "0", part[2] or "", part[3]
+        number = int(digits) if len(digits) <= 19 else 2**64  # Python refuses to convert very long numbers
+        if number > 2**63:
+            raise invalid
+        if not unit:
+            raise ValueError(f'time: missing unit in duration "{text}"')
+        if unit not in _DURATION_UNITS:
+            raise ValueError(f'time: unknown unit "{unit}" in duration "{text}"')
+        nanoseconds = number * _DURATION_UNITS[unit] + _truncate_fraction(fraction, _DURATION_UNITS[unit])
+        total = (total + nanoseconds) % 2**64  # Go's uint64
+        if nanoseconds > 2**63 or total > 2**63:
+            raise invalid
+        position = part.end()
+    if text[0] == "-":
+        return -total
+    if total == 2**63:
+        raise invalid
+    return total
 
-    parts = _PART.findall(match[2] or "")
-    total = sum(
-        int(Fraction(number if number[-1] != "." else number[:-1]) * _DURATION_UNITS[unit]) for number, unit in parts
-    )
-    if total > 2**63 - 1:
-        raise ValueError(f'time: invalid duration "{text}"')
-    return -total if match[1] == "-" else total
+
+def _truncate_fraction(digits: str, unit: int) -> int:
+    """Return the nanoseconds of the ``digits`` after the point. Digits that do not fit in an int64 are ignored."""
+    numerator, scale = 0, 1.0
+    for digit in digits:
+        longer = numerator * 10 + int(digit)
+        if numerator > (2**63 - 1) // 10 or longer > 2**63:
+            break
+        numerator, scale = longer, scale * 10
+    return int(numerator * (unit / scale))
 
 
 def format_duration(nanoseconds: int) -> str:

@@ -16,8 +16,8 @@ from kscale.capacity.mix.check import PlannedPlacement, RemainingNodes, check
 from kscale.capacity.mix.heuristics import best_first_fit
 from kscale.capacity.mix.instance import MONEY
 from kscale.capacity.mix.packing import Packed, Packing
-from kscale.capacity.mix.solve import candidates
-from kscale.errors import BoundError
+from kscale.capacity.mix.solve import Budget, candidates, prove_least_cost
+from kscale.errors import BoundError, InputError
 from kscale.objects.api.core import Node
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeTemplate
@@ -89,6 +89,21 @@ def solver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> b
         for module in ("solve", "exact"):
             monkeypatch.setattr(f"kscale.capacity.mix.{module}.have_solver", lambda: False)
     return request.param == "solver"
+
+
+def test_amounts_that_the_kernels_would_clip_are_refused() -> None:
+    """Both pods fit one node. If its memory were clipped, two nodes would be planned and called optimal."""
+    large = [offer("vast", 8, 1 << 30, 0.1)]  # 2**60 bytes
+    with pytest.raises(InputError, match="memory: amounts of more than 576,460,752,303,423,488 are not supported"):
+        mix(kscale.load([*pods(1, "3", str(2**59)), *pods(1, "3", "3", "q")]), large)
+    plan = mix(kscale.load([*pods(1, "3", str(2**58)), *pods(1, "3", "3", "q")]), large)
+    assert (plan.node_count, plan.cost, plan.bound.cost) == (1, 0.1, 0.1)
+
+
+def test_a_kind_that_only_fulfils_a_constraint_counts_for_the_bound() -> None:
+    """The item fits the first kind only; the constraint demands a bin of the second kind, which stays empty."""
+    kinds = BinKinds.of([[4]], [1], [[8], [2]], [5, 2], least=[2, 0], available=[3, 3], rows=[[0, 1]], low=[1])
+    assert prove_least_cost(kinds, Budget()).value <= 2 * 5 + 2
 
 
 MANY = [*pods(9, "1", "1Gi"), *pods(5, "3", "2Gi", "q"), *pods(4, "500m", "7Gi", "r")]

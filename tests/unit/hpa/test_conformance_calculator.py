@@ -241,6 +241,8 @@ GROUPED: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[float, int] | Non
         {"startTime": ago(1), "ready": ("True", ago(0, 30))}, {}, (0.0, 30), "cpu", "ready"),
     "stale metric in init period": (
         {"startTime": ago(1), "ready": ("True", ago(0, 30))}, {}, (0.0, 60), "cpu", "unready"),
+    "longest window in init period": (
+        {"startTime": ago(1), "ready": ("True", ago(0, 30))}, {}, (0.0, 2**63 // SECOND), "cpu", "unready"),
     "unready since start": ({"startTime": ago(10), "ready": ("False", ago(9, 54))}, {}, (0.0, 60), "cpu", "unready"),
     "after init, old metric": ({"startTime": ago(3), "ready": ("True", ago(3))}, {}, (2.0, 60), "cpu", "ready"),
     "after init, was ready once": ({"startTime": ago(10), "ready": ("False", ago(9))}, {}, (0.0, 60), "cpu", "ready"),

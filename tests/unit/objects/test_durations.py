@@ -20,16 +20,37 @@ from kscale.objects.times import format_duration, parse_duration
         ("3µs", 3000),
         ("1.9ns", 1),
         ("+2m", 120 * 10**9),
+        ("-9223372036854775808ns", -(2**63)),
+        ("0.3333333333333333333h", 1200 * 10**9),  # Go multiplies a fraction as a float64
+        ("0." + "0" * 400 + "1h", 0),
+        ("0" * 5000 + "1h", 3600 * 10**9),
     ],
 )
 def test_durations(text: str, nanoseconds: int) -> None:
     assert parse_duration(text) == nanoseconds
 
 
-@pytest.mark.parametrize("text", ["", "15", "s", "1.s.", "1 s", "1d", "--1s", "3000000h"])
-def test_invalid_durations_are_value_errors(text: str) -> None:
-    with pytest.raises(ValueError, match="time: invalid duration"):
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "invalid duration"),
+        ("15", "missing unit in duration"),
+        ("s", "invalid duration"),
+        (".s", "invalid duration"),
+        ("1.s.", "invalid duration"),
+        ("1 s", 'unknown unit " s" in duration'),
+        ("1d", 'unknown unit "d" in duration'),
+        ("--1s", "invalid duration"),
+        ("3000000h", "invalid duration"),
+        ("9223372036854775808ns", "invalid duration"),
+        ("9" * 5000 + "s", "invalid duration"),
+        ("\u0663s", "invalid duration"),  # an Arabic digit
+    ],
+)
+def test_invalid_durations_have_go_texts(text: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=r"^time: ") as caught:
         parse_duration(text)
+    assert str(caught.value) == f'time: {problem} "{text}"'
 
 
 @pytest.mark.parametrize(

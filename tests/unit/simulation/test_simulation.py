@@ -357,7 +357,7 @@ BAD: list[tuple[Callable[[dict[str, Any]], Any], str, str]] = [
             load=[{"workload": "Deployment/shop/web", "total": {"cpu": {"steps": [["0s", 1], ["1", 2]]}}}]
         ),
         "load[0].total.cpu.steps[1]",
-        "invalid duration",
+        "missing unit in duration",
     ),
     (
         lambda s: s.update(

@@ -376,6 +376,27 @@ def test_misbehaving_plugin_is_a_credential_error(script: str, message: str, mon
         assert time.monotonic() < deadline, lines
 
 
+@pytest.mark.parametrize("steps", range(1, 6))
+def test_cancelling_the_start_of_a_plugin_ends_its_children(steps: int) -> None:
+    """Otherwise asyncio would wait for a child that holds the output, and uvloop would leave the child behind."""
+    mark = f"3600.{steps}0625"
+    exec_ = ExecConfig(command="/bin/sh", args=("-c", f"sleep {mark} & sleep {mark}"), interactive_mode="Never")
+    credentials = Credentials(Access(server="https://h", exec=exec_), SystemClock())
+
+    async def cancel() -> None:
+        task = asyncio.create_task(credentials.identity())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, 20)
+
+    asyncio.run(cancel())
+    deadline = time.monotonic() + 30
+    while lines := [line for line in command_lines() if mark in line]:
+        assert time.monotonic() < deadline, lines
+
+
 def open_files() -> set[str]:
     """Return the open pipes, sockets and files of this process."""
     targets = set()

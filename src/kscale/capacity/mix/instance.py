@@ -215,7 +215,7 @@ class Instance:
 
         Offers and nodes are of one kind if they do not differ in anything that counts. ``counts``: pods of each class.
         """
-        resources, demand, room = self._amounts()
+        resources, demand, room = self._amounts(counts)
         self.resources = resources
         existing, total = len(self.snapshot.nodes), len(self.snapshot.nodes) + len(self.offers)
         price = [math.floor(offer.price * MONEY) for offer in self.offers]
@@ -297,11 +297,12 @@ class Instance:
         share = float((self.cell_of < cells).sum() / pods) if pods else float(cells > 0)
         return np.floor(self.plan.high * share + 1e-9)
 
-    def _amounts(self) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
+    def _amounts(self, counts: NDArray[np.int64]) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
         """Return (names of resources, demand int64[C, R], free amounts int64[existing nodes + offers, R]).
 
         Milli-cores, bytes, units; the number of pods is the first resource. Resources that no pod requests are left
-        out, and negative amounts count as 0.
+        out, and negative amounts count as 0. Raises InputError if both a node and all pods together have more of a
+        resource than :data:`_ROOM`.
         """
         judge, session = self._judge, self._judge.session
         columns = [r for r, name in enumerate(session.resources) if not name.startswith("\0")]
@@ -312,9 +313,8 @@ class Instance:
             room.append([slots, *(free[name] for name in names)])
         for number in range(len(self.offers)):
             slots, amount = session.template_room(number)
-            room.append([slots, *(min(amount[r], _ROOM) for r in columns)])
+            room.append([slots, *(min(amount[r], UNLIMITED_DEVICES) for r in columns)])
         amounts = np.maximum(np.array(room, dtype=np.int64).reshape(len(room), len(names) + 1), 0)
-        amounts[amounts > UNLIMITED_DEVICES // 2] = _ROOM
         demand = np.array(
             [
                 [1, *(max(pod.occupancy.get(name, 0), pod.demand.get(name, 0)) for name in names)]
@@ -322,6 +322,11 @@ class Instance:
             ],
             dtype=np.int64,
         ).reshape(len(self.classes), len(names) + 1)
+        for r, name in enumerate(names, start=1):
+            total = sum(n * max(amount, 0) for n, amount in zip(counts.tolist(), demand[:, r].tolist(), strict=True))
+            if total > _ROOM < amounts[:, r].max(initial=0):
+                raise InputError(f"{name}: amounts of more than {_ROOM:,} are not supported")
+        amounts = np.minimum(amounts, _ROOM)
         used: NDArray[np.bool_] = np.any(demand, axis=0)
         used[0] = True
         resources = [name for name, is_used in zip(["pods", *names], used.tolist(), strict=True) if is_used]

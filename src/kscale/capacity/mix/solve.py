@@ -113,7 +113,8 @@ def candidates(kinds: BinKinds) -> NDArray[np.intp]:
 
 def _is_useful(kinds: BinKinds) -> NDArray[np.bool_]:
     """Return bool[T]: whether the kind holds items, is required, or balances a row even if it stays empty."""
-    useful: NDArray[np.bool_] = kinds.most.any(axis=1) | (kinds.least > 0) | (kinds.rows < 0).any(axis=0)
+    balances = (kinds.rows < 0) & np.isfinite(kinds.high)[:, None] | (kinds.rows > 0) & np.isfinite(kinds.low)[:, None]
+    useful: NDArray[np.bool_] = kinds.most.any(axis=1) | (kinds.least > 0) | balances.any(axis=0)
     return useful
 
 

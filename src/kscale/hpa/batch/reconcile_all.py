@@ -867,7 +867,7 @@ def is_stable_batch(result: BatchResult) -> bool:
     taken = samples.time if samples.present.all() else samples.time[samples.present != 0]
     if not len(taken) or not len(pods):
         return not len(taken)
-    return bool(taken.min() >= pods.transition.max() + samples.window.max())
+    return int(taken.min()) >= int(pods.transition.max()) + int(samples.window.max())  # the sum may exceed int64
 
 
 def repeat_batch(last: BatchResult, now: Moment, options: HPAOptions) -> BatchResult | None:

@@ -351,7 +351,7 @@ async def _run(words: tuple[str, ...], env: Mapping[str, str], interactive: bool
     Raises OSError if it cannot be started, CredentialError if it fails or prints too much, or (unless ``interactive``)
     takes longer than PLUGIN_SECONDS.
     """
-    transport, program = await asyncio.get_running_loop().subprocess_exec(
+    start = asyncio.get_running_loop().subprocess_exec(
         _PluginProtocol,
         *words,
         env=dict(env),
@@ -360,7 +360,10 @@ async def _run(words: tuple[str, ...], env: Mapping[str, str], interactive: bool
         stderr=None,
         start_new_session=not interactive,  # so that its own children end with it
     )
+    started = asyncio.ensure_future(start)
     try:
+        # If a start is cancelled, event loops kill the program alone, and may then wait for its children.
+        _, program = await asyncio.shield(started)
         async with asyncio.timeout(None if interactive else PLUGIN_SECONDS):
             await program.finished
         if len(program.output) > PLUGIN_BYTES:
@@ -368,6 +371,7 @@ async def _run(words: tuple[str, ...], env: Mapping[str, str], interactive: bool
     except TimeoutError:
         raise CredentialError(f"exec: {words[0]}: it has not ended in {PLUGIN_SECONDS:g} s") from None
     finally:
+        transport, program = await started
         if not program.closed.done():
             _kill(transport, group=not interactive)
         # A child in a session of its own may hold the output open: do not wait for its end.

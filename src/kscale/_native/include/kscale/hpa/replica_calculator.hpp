@@ -99,6 +99,12 @@ inline bool within(double ratio, Tolerances t, bool legacy) noexcept {
   return 1.0 - t.down <= ratio && ratio <= 1.0 + t.up;
 }
 
+// Whether a time is before begin + length. As in Go, where times have a wider range, the sum does not overflow.
+inline bool is_before_end(std::int64_t time, std::int64_t begin, std::int64_t length) noexcept {
+  std::int64_t end;
+  return __builtin_add_overflow(begin, length, &end) ? length > 0 : time < end;
+}
+
 inline Group group_of(const PodColumns& pods, std::ptrdiff_t pod, const SampleColumns& samples, std::ptrdiff_t sample,
                       bool cpu, const Terms& p) noexcept {
   // Most pods are running, ready and measured: one branch for all rules.
@@ -116,7 +122,7 @@ inline Group group_of(const PodColumns& pods, std::ptrdiff_t pod, const SampleCo
   bool unready;
   if (pods.start[pod] + p.cpu_initialization > p.now) {
     // Starting: accept only a sample whose whole window is after the pod became ready.
-    unready = ready == Ready::no || samples.time[sample] < pods.transition[pod] + samples.window[sample];
+    unready = ready == Ready::no || is_before_end(samples.time[sample], pods.transition[pod], samples.window[sample]);
   } else {
     // Not ready since about its start: it never was ready. A pod that became unready later keeps its sample.
     unready = ready == Ready::no && pods.start[pod] + p.initial_readiness > pods.transition[pod];
