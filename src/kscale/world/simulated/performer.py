@@ -227,11 +227,14 @@ class SimulatedPerformer(msgspec.Struct, eq=False):
 
         Raises RefusedError if there is no such object or its version differs.
         """
-        current = self._api.get(changed.kind, changed.metadata.namespace, changed.metadata.name)
-        self._api.check_version(current, changed.metadata.resource_version)
-        if current.status == changed.status:
-            return str(current.metadata.resource_version)  # a real API server writes nothing either
-        return self._api.put_status(current, changed.status)
+        api, metadata, status = self._api, changed.metadata, changed.status
+        current = api.get(changed.kind, metadata.namespace, metadata.name)
+        version: str = current.metadata.resource_version
+        if metadata.resource_version != version:
+            api.check_version(current, metadata.resource_version)
+        if current.status == status:
+            return version  # a real API server writes nothing either
+        return api.put_status(current, status)
 
     def _find_scaled_object(self, namespace: str, resource: str, name: str) -> Any:
         """Return the object of a built-in group-resource.
