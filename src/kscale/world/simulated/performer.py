@@ -37,10 +37,16 @@ from kscale.effects import (
 from kscale.errors import InputError
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import KubeObject, object_key
-from kscale.objects.api.vpa import VerticalPodAutoscalerCheckpointStatus
+from kscale.objects.api.vpa import (
+    RecommendedContainerResources,
+    RecommendedPodResources,
+    VerticalPodAutoscalerCheckpointStatus,
+    VerticalPodAutoscalerStatus,
+)
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.kinds import BUILT_IN
 from kscale.objects.nodegroup import ProviderError
+from kscale.objects.quantity import Quantity
 from kscale.objects.scale import ScaleError, scale_of
 from kscale.objects.selectors import SelectorError, parse_selector
 from kscale.world.protocols import Ranker, ask_cloud, nodes_named
@@ -293,7 +299,26 @@ def _status_in_place(action: Patch, current: Any) -> Any:
     if isinstance(only.value, _WITHOUT_QUANTITIES):
         return only.value  # the writer never changes it again
     # A computed quantity has another format than a quantity read from its text.
+    if isinstance(only.value, VerticalPodAutoscalerStatus):
+        return replace(only.value, recommendation=_read_recommendation_again(only.value.recommendation))
     return from_dict(only.value if isinstance(only.value, dict) else to_dict(only.value), status_type)
+
+
+def _read_recommendation_again(recommendation: RecommendedPodResources | None) -> RecommendedPodResources | None:
+    """Return a recommendation with its quantities as they are read from their texts."""
+    if recommendation is None:
+        return None
+    containers = [
+        RecommendedContainerResources(
+            item.container_name,
+            *(
+                None if amounts is None else {name: Quantity(str(amount)) for name, amount in amounts.items()}
+                for amounts in (item.target, item.lower_bound, item.upper_bound, item.uncapped_target)
+            ),
+        )
+        for item in recommendation.container_recommendations
+    ]
+    return RecommendedPodResources(containers)
 
 
 def _merge_metadata(patched: KubeObject, existing: KubeObject) -> Any:
