@@ -442,6 +442,8 @@ class HorizontalAutoscaler:
         changed, targets, scales = self._changed, self._changed_targets, dict(last.scales)
         hpas = [changed.get(key) or hpa for key, hpa in last.hpas.items()]
         for key, before, hpa in zip(last.keys, last.hpas.values(), hpas, strict=True):
+            if hpa is before and not targets:
+                continue
             reference = hpa.spec.scale_target_ref
             if hpa.spec is not before.spec or (
                 targets and (reference.kind, hpa.metadata.namespace, reference.name) in targets

@@ -150,21 +150,21 @@ class VpaRecommender:
         Inputs of plans only are ignored; a kill that cannot be read is logged.
         """
         del now
-        if RoundPlanner.is_plan_input(change):
-            return
         old, new = change.old, change.new
         try:
-            if isinstance(old, Pod) and isinstance(new, Pod):
-                self._ooms += _find_oom_kills(old, new)
-            elif isinstance(new, Event) and old is None:
-                self._ooms += find_memory_evictions(new)
+            if isinstance(new, Pod):
+                metadata = new.metadata
+                self._pods[metadata.namespace, metadata.name] = new
+                if isinstance(old, Pod) and old.status.container_statuses:
+                    self._ooms += _find_oom_kills(old, new)
+            elif isinstance(old, Pod):
+                self._pods[old.namespace, old.name] = None
+            elif not RoundPlanner.is_plan_input(change):
+                self._feed.notice(change)
+                if isinstance(new, Event) and old is None:
+                    self._ooms += find_memory_evictions(new)
         except InputError as error:
             _log.error("A kill for memory cannot be read: %s", error)
-        item = new or old
-        if isinstance(item, Pod):
-            self._pods[item.namespace, item.name] = new if isinstance(new, Pod) else None
-        else:
-            self._feed.notice(change)
 
     def clock_set(self, by: int) -> None:
         """Apply a change of the clock by ``by`` nanoseconds, so that remaining waits are unchanged."""

@@ -110,9 +110,9 @@ class VpaUpdater:
     def notice(self, change: Change, now: Moment) -> None:
         """Store a change of a limit range or controller for the next loop; other objects are read in that loop."""
         del now
-        if RoundPlanner.is_plan_input(change):
-            return
         item = change.new or change.old
+        if isinstance(item, Pod) or RoundPlanner.is_plan_input(change):
+            return
         if isinstance(item, VerticalPodAutoscaler):
             self._acts = self._acts or is_active_vpa(item)
         if isinstance(item, LimitRange):

@@ -294,6 +294,24 @@ class VirtualTime:
         """Schedule ``call`` as the continuation of the current event: before all other events of its time and rank."""
         heappush(self._due, (self.now, owner.rank, self._current, Running(owner.rank, perform=owner.perform), call))
 
+    def _take_number(self) -> int:
+        """Return the number of an event that :meth:`_continue` schedules later, or runs without scheduling it."""
+        self._sequence += 1
+        return self._sequence
+
+    def _continue(
+        self, owner: Running, time: Moment, number: int, call: Callable[[], None], *, now: bool = True
+    ) -> None:
+        """Run ``call`` at once if, as event ``number`` at ``time``, it would be the next one; otherwise schedule it.
+
+        ``owner``: as for :meth:`_push_for`; ``now`` False: always schedule it.
+        """
+        if now and self._is_next(time, owner.rank):
+            self._current = number
+            call()
+        else:
+            heappush(self._due, (time, owner.rank, number, Running(owner.rank, perform=owner.perform), call))
+
     def _build_actions(
         self, get_machines: Callable[[], Sequence[_Indexed]], on_end: _OnIndexedEnd, owner: Running
     ) -> None:
@@ -349,24 +367,28 @@ class VirtualTime:
     def _perform_actions(
         self, delayed: deque[tuple[int, SingleAction, Action]], on_end: _OnIndexedEnd, owner: Running
     ) -> None:
-        """Perform the actions in order, and schedule :meth:`_handle_outcomes` for the time of each outcome.
+        """Perform the actions in order, and handle each outcome at its time (:meth:`_handle_outcomes`).
 
         ``delayed``: (number, machine, action) of each action; performed ones are removed from it. If an action
         schedules an event that is due before the next action, that event runs first.
         """
         perform = owner.perform or self._perform
         ended: deque[tuple[int, SingleAction, Outcome]] = deque()
+        event = 0
         while delayed:
             index, machine, action = delayed.popleft()
             outcome = self._check_outcome(owner, action, perform(action, self.now))
-            if ended and ended[-1][2].at == outcome.at:
-                ended.append((index, machine, outcome))
-            else:
-                ended = deque([(index, machine, outcome)])
-                self._push_for(owner, outcome.at, partial(self._handle_outcomes, ended, on_end, owner))
-            if delayed and self._due[0][:2] < (self.now, owner.rank):
+            if not ended or ended[-1][2].at != outcome.at:
+                if ended:
+                    handle = partial(self._handle_outcomes, ended, on_end, owner)
+                    self._continue(owner, ended[0][2].at, event, handle, now=False)
+                ended, event = deque(), self._take_number()
+            ended.append((index, machine, outcome))
+            if delayed and self._due and self._due[0][:2] < (self.now, owner.rank):
                 self._push_again(owner, partial(self._perform_actions, delayed, on_end, owner))
-                return
+                break
+        at = ended[0][2].at
+        self._continue(owner, at, event, partial(self._handle_outcomes, ended, on_end, owner), now=not delayed)
 
     def _handle_outcomes(
         self, ended: deque[tuple[int, SingleAction, Outcome]], on_end: _OnIndexedEnd, owner: Running
@@ -377,20 +399,25 @@ class VirtualTime:
         generator from then on. ``ended``: (number, machine, outcome) of each machine; handled ones are removed from it.
         """
         waiting: list[int] = []
+        event = 0
         while ended:
             index, machine, outcome = ended.popleft()
             more = machine.finish(outcome)
             if more is None and machine.waits_to_end and (ended or waiting or not self._is_next(self.now, owner.rank)):
+                if not waiting:
+                    event = self._take_number()
                 waiting.append(index)
-                if len(waiting) == 1:
-                    self._push_for(owner, self.now, partial(self._end_machines, waiting, on_end))
             elif more is None:
                 on_end(index, None, outcome.at)
             else:
+                if waiting:
+                    self._continue(owner, self.now, event, partial(self._end_machines, waiting, on_end), now=False)
                 if ended:
                     self._push_again(owner, partial(self._handle_outcomes, ended, on_end, owner))
                 self._run_generator(more, partial(on_end, index), owner)
                 return
+        if waiting:
+            self._continue(owner, self.now, event, partial(self._end_machines, waiting, on_end))
 
     def _end_machines(self, numbers: Sequence[int], on_end: _OnIndexedEnd) -> None:
         """Call ``on_end`` for machines that waited until others had continued (:attr:`SingleAction.waits_to_end`)."""

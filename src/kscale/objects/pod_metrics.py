@@ -573,7 +573,7 @@ class PodUsage:
         number = self.resources.index(resource)
         if not container and len(rows) and rows.min() >= 0 and self._has_single_amounts(number):
             present = np.ones(len(rows), np.uint8)
-            return present, self._amount[number][rows], self.time[rows], self.window[rows]
+            return present, self._amount[number].take(rows), self.time.take(rows), self.window.take(rows)
         named = self.containers.index(container) if container else -1
         return _projection.sample_pod_metrics(
             self.ends, self.time, self.window, self.container, self._amount[number], self._present[number], named, rows

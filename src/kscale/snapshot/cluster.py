@@ -669,7 +669,7 @@ class Cluster:
             return out
 
         state = table.columns["state"]
-        at = node_of[table.columns["at"]]
+        at = node_of.take(table.columns["at"])
         placed, pending = np.flatnonzero((state == PLACED) & (at >= 0)), np.flatnonzero(state == PENDING)
         return Snapshot(
             interner=self.interner,
@@ -679,7 +679,7 @@ class Cluster:
             pod_count=of_nodes(sums.count),
             table=table,
             placed_rows=placed,
-            placed_node=at[placed],
+            placed_node=at.take(placed),
             pending_rows=pending,
             counts=count_states(state, len(placed)),
             csi=csi,

@@ -812,8 +812,16 @@ class _MetricsUpdate(SingleAction):
 
     def to_cached(self) -> CachedDecision:
         """Return the decision to keep for the next batch, with the status that was written."""
-        hpa, replicas = self.batch.hpas[self.row], self.batch.get_replicas(self.row)
-        return msgspec.structs.replace(self.cached, hpa=hpa, replicas=replicas, written=self.status)
+        batch, cached = self.batch, self.cached
+        return CachedDecision(
+            hpa=batch.hpas[self.row],
+            target=cached.target,
+            replicas=batch.get_replicas(self.row),
+            written=self.status,
+            observations=cached.observations,
+            proposal=cached.proposal,
+            reason=cached.reason,
+        )
 
     def find_written_version(self) -> WrittenVersion | None:
         """Return the version of the HPA that was written; None if it is unknown.

@@ -555,18 +555,34 @@ class PodStore:
         Pods that share all parts but node and version have one kind, which is described once. Of several pods with one
         key the last counts. Raises InputError for an invalid time.
         """
-        by_key = {pod.key: pod for pod in map(with_namespace, pods)}
+        by_key: dict[str, Pod] = {}
+        for pod in pods:
+            metadata = pod.metadata
+            if metadata.namespace:
+                by_key[f"{metadata.namespace}/{metadata.name}"] = pod
+            else:
+                named = with_namespace(pod)
+                by_key[named.key] = named
         numbers: dict[tuple[Any, ...], int] = {}
+        spec_of_fields: dict[tuple[int, ...], int] = {}
+        spec_numbers: dict[int, int] = {}  # by identity of the spec; equal for specs that share all parts but the node
         first_of_kind: list[PodRecord] = []
         values_of_kind: list[list[int]] = []
         records: list[PodRecord] = []
         kinds: list[int] = []
         at: list[int] = []
+        at_column = COLUMN["at"]
         for key, pod in by_key.items():
             metadata, spec, status = pod.metadata, pod.spec, pod.status
-            parts = (metadata.labels, metadata.annotations, metadata.owner_references, status)
-            texts = metadata.namespace, metadata.creation_timestamp, metadata.deletion_timestamp, bool(spec.node_name)
-            kind = numbers.get(parts_and_texts := (*map(id, _SPEC(spec)), *map(id, parts), *texts))
+            number = spec_numbers.get(id(spec))
+            if number is None:
+                fields = (bool(spec.node_name), *map(id, _SPEC(spec)))
+                number = spec_numbers[id(spec)] = spec_of_fields.setdefault(fields, len(spec_of_fields))
+            parts_and_texts = (
+                number, id(metadata.labels), id(metadata.annotations), id(metadata.owner_references), id(status),
+                metadata.namespace, metadata.creation_timestamp, metadata.deletion_timestamp,
+            )  # fmt: skip
+            kind = numbers.get(parts_and_texts)
             if kind is None:
                 kind, record = len(first_of_kind), PodRecord(pod)
                 values = self._describe_pod(record)
@@ -577,13 +593,13 @@ class PodStore:
                 values_of_kind.append(values)
             else:
                 record, values = first_of_kind[kind].copy_for(pod, key), values_of_kind[kind]
-            has_node = values[COLUMN["at"]] >= 0
+            has_node = values[at_column] >= 0
             at.append(self.nodes.number(spec.node_name or status.nominated_node_name) if has_node else -1)
             kinds.append(kind)
             records.append(record)
         self.sums.extend_to(len(self.nodes))  # the pods may name nodes that no pod has named
         columns = np.array(values_of_kind, dtype=np.int64).reshape(-1, len(POD_COLUMNS)).T[:, np.array(kinds, np.int64)]
-        columns[COLUMN["at"]] = at
+        columns[at_column] = at
         columns[COLUMN["version"]] = [version_number(pod.metadata.resource_version) for pod in by_key.values()]
         columns[COLUMN["stamp"]] = self.table.next_stamps(len(records))
         return DescribedPods(records, columns, self.interner, self.table.memo)

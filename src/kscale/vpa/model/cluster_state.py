@@ -174,7 +174,7 @@ class RecommenderState:
         """:attr:`kscale.vpa.controllers.Controllers.version` when VPAs were last loaded; None if it is unknown."""
         self.targets: dict[VpaKey, tuple[TargetReference, KubeObject, Selector]] = {}
         """Targets of VPAs with the target object and its selector."""
-        self._slots: dict[Vpa, tuple[int, list[tuple[str, int]], VpaContainerSlots]] = {}
+        self._slots: dict[Vpa, VpaContainerSlots] = {}  # until a container of the VPA changes
         self._sources: Counter[tuple[str, ...]] = Counter()
         self._same: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._label_sets: dict[tuple[str, str], LabelSet] = {}
@@ -205,6 +205,7 @@ class RecommenderState:
         """Link a label set to a VPA that selects it."""
         insort(label_set.vpas, vpa.name)
         vpa.label_sets[label_set.key] = label_set
+        self._slots.pop(vpa, None)
 
     def _delete_if_unused(self, label_set: LabelSet) -> None:
         """Delete a label set if it has neither pods nor aggregates."""
@@ -244,11 +245,8 @@ class RecommenderState:
 
     def slots_of(self, vpa: Vpa) -> VpaContainerSlots:
         """Return the store's slots of the containers that feed a VPA's aggregates, sorted by pod name."""
-        all_placed, placed, cached = self._slots.get(vpa, (None, None, None))
-        if cached is not None and all_placed == self.placement_version:
-            return cached
-        current = [(each.key, each.placement_version) for each in vpa.label_sets.values()]
-        if cached is None or placed != current:
+        cached = self._slots.get(vpa)
+        if cached is None:
             slots: list[int] = []
             number: list[int] = []
             names: dict[str, int] = {}
@@ -259,13 +257,15 @@ class RecommenderState:
                         slots.append(containers[name].slot)
                         number.append(names.setdefault(name, len(names)))
             cached = VpaContainerSlots(np.array(slots, np.int64), np.array(number, np.int64), list(names))
-        self._slots[vpa] = self.placement_version, current, cached
+            self._slots[vpa] = cached
         return cached
 
     def _mark_changed(self, label_set: LabelSet) -> None:
         """Mark a label set as changed: its containers may feed other aggregates than before."""
         self.placement_version += 1
-        label_set.placement_version = self.placement_version
+        if self._slots:
+            for name in label_set.vpas:
+                self._slots.pop(self.vpas[label_set.namespace, name], None)
 
     def _mark_containers_changed(self, pod: PodState) -> None:
         """Mark a pod's containers as changed: they may have other slots or aggregates than before."""

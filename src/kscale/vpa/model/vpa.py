@@ -82,8 +82,6 @@ class LabelSet:
     """Aggregates by container name."""
     vpas: list[str] = field(default_factory=list)
     """Names of the VPAs that select the labels, sorted. Upstream iterates over a map in random order."""
-    placement_version: int = 0
-    """Number that changes whenever a container of these pods may feed another aggregate."""
 
 
 @dataclass(slots=True, eq=False)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -403,8 +404,12 @@ def _store_checkpoints_steps(
     least as many VPAs as workers are written; ``diagnostics`` says so if the deadline has passed at the end. The VPAs
     are prepared and written batch by batch, so that the prepared checkpoints of few VPAs are in memory.
     """
-    ready = [vpa for vpa in state.vpas.values() if not vpa.condition_is_true(FETCHING_HISTORY)]
-    ordered = sorted(ready, key=lambda vpa: (vpa.checkpoint_written, vpa.key))
+    ready = [
+        vpa
+        for vpa in state.vpas.values()
+        if FETCHING_HISTORY not in vpa.conditions or not vpa.condition_is_true(FETCHING_HISTORY)
+    ]
+    ordered = sorted(ready, key=attrgetter("checkpoint_written", "namespace", "name"))
     ended = None if storage is None else _store_later(state, ordered, progress.now, deadline, storage)
     if ended is None:
         yield from _write_checkpoints_steps(state, ordered, progress, deadline, diagnostics)

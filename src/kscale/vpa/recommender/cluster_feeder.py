@@ -86,8 +86,10 @@ def load_vpas_steps(
     version, targets = controllers.version, state.targets
     same_controllers = version is not None and version == state.controllers_version
     state.controllers_version = None  # until all VPAs are loaded: a round may end at a request
+    known = state.vpas
     for item in vpas:
-        previous = state.vpas.get(key := (item.metadata.namespace, item.metadata.name))
+        metadata = item.metadata
+        previous = known.get(key := (metadata.namespace, metadata.name))
         if same_controllers and previous is not None and previous.is_loaded_from(item) and key in targets:
             observed.append(key)
             continue
@@ -112,7 +114,7 @@ def load_vpas_steps(
         observed.append(vpa.key)
         if vpa is not previous:
             changed.append(vpa)
-    for key in sorted(set(state.vpas).difference(observed)):
+    for key in sorted(known.keys() - observed):
         state.delete_vpa(key)
     state.observed, state.controllers_version = observed, version
     return changed

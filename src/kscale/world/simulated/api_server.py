@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from itertools import repeat
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar
@@ -216,6 +217,7 @@ class ApiObjects:
         self._kinds: dict[str, dict[str, KubeObject]] = {}
         self._listeners: dict[str, list[Listener]] = {}
         self._every: list[_Everything] = []
+        self._calls: dict[tuple[str, bool], Sequence[Listener]] = {}  # by kind, and whether only statuses are written
         self._deferred: dict[
             str, dict[str, tuple[int, _DeferredStatuses]]
         ] = {}  # versions and statuses by kind and key
@@ -246,7 +248,9 @@ class ApiObjects:
 
     def get(self, kind: str, namespace: str, name: str) -> Any:
         """Return one object. Raises :class:`RefusedError` (NotFound) if there is none."""
-        result = self.find(kind, object_key(namespace, name))
+        if kind in self._deferred:
+            self._build_deferred(kind)
+        result = self._kinds.get(kind, _NO_OBJECTS).get(f"{namespace}/{name}" if namespace else name)
         if result is None:
             raise RefusedError(f'{_resource(kind)} "{name}" not found', 404, NOT_FOUND)
         return result
@@ -275,6 +279,7 @@ class ApiObjects:
     def listen(self, kind: str, call: Listener) -> None:
         """Register a listener for changes of a kind."""
         self._listeners.setdefault(kind, []).append(call)
+        self._calls.clear()
 
     def listen_all(
         self,
@@ -288,6 +293,7 @@ class ApiObjects:
         ``statuses``: whether it is also called after writes of a status alone.
         """
         self._every.append(_Everything(call, other_than, statuses))
+        self._calls.clear()
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -335,15 +341,17 @@ class ApiObjects:
             source, generation=source.generation or 1, creation_timestamp=source.creation_timestamp or created
         )
         changes: list[tuple[str, Pod | None, Pod | None]] = []
+        namespace, generate_name, version = source.namespace, source.generate_name, self._versions["Pod"]
         for _ in range(count):
             key = ""
             while not key or key in existing:
-                name = next_name("Pod", source.namespace, source.generate_name, self._made)
-                key = object_key(source.namespace, name)
-            version = self._next("Pod")
+                name = next_name("Pod", namespace, generate_name, self._made)
+                key = object_key(namespace, name)
+            version += 1
             named_metadata = replace(metadata, name=name, uid=_uid("Pod", version), resource_version=str(version))
             item = existing[key] = replace(pod, metadata=named_metadata)
             changes.append((key, None, item))
+        self._versions["Pod"] = version
         if changes:
             self._notify("Pod", changes)
 
@@ -372,7 +380,8 @@ class ApiObjects:
         """Replace the status of an existing object, just read, and return the new resource version."""
         kind, metadata = current.kind, current.metadata
         key = object_key(metadata.namespace, metadata.name)
-        version = str(self._next(kind))
+        number = self._versions[kind] = self._versions[kind] + 1
+        version = str(number)
         item: Any = replace(current, status=status, metadata=replace(metadata, resource_version=version))
         self._kinds[kind][key] = item
         self._notify(kind, [(key, current, item)], status_only=True)
@@ -488,16 +497,27 @@ class ApiObjects:
 
     def _notify(self, kind: str, changes: Changes[Any], *, status_only: bool = False) -> None:
         """Call the listeners of a kind, then those of all kinds. ``status_only``: only statuses were written."""
-        for call in self._listeners.get(kind, ()):
+        calls = self._calls.get((kind, status_only))
+        if calls is None:
+            every = [
+                partial(tell, kind)
+                for tell, other_than, statuses in self._every
+                if kind not in other_than and (statuses or not status_only)
+            ]
+            calls = self._calls[kind, status_only] = (*self._listeners.get(kind, ()), *every)
+        for call in calls:
             call(changes)
-        for tell, other_than, statuses in self._every:
-            if kind not in other_than and (statuses or not status_only):
-                tell(kind, changes)
 
 
 def _uid(kind: str, version: int) -> str:
     """Return a UID that differs for each kind and resource version."""
-    return f"{crc32(kind.encode()):08x}-0000-4000-8000-{version:012x}"
+    return f"{_begin_uid(kind)}{version:012x}"
+
+
+@cache
+def _begin_uid(kind: str) -> str:
+    """Return the text with which all UIDs of a kind begin."""
+    return f"{crc32(kind.encode()):08x}-0000-4000-8000-"
 
 
 def _resource(kind: str) -> str:

@@ -195,20 +195,30 @@ def in_order_of_deletion(pods: Iterable[Pod], now: Moment) -> list[Pod]:
     pods = list(pods)
     on_node = Counter(pod.spec.node_name for pod in pods)
 
+    ages: dict[str | None, int] = {}  # by creation time
+    by_status: dict[int, tuple[bool, int, int]] = {}  # by identity of the status, which many pods share
+
     def rank(pod: Pod) -> tuple[object, ...]:
-        ready = find(pod.status.conditions, "Ready")
-        is_ready = ready is not None and ready.status == "True"
-        since = changed_at(pod, ready) if ready is not None and is_ready else now
+        metadata, status, node = pod.metadata, pod.status, pod.spec.node_name
+        parts = by_status.get(id(status))
+        if parts is None:
+            ready = find(status.conditions, "Ready")
+            is_ready = ready is not None and ready.status == "True"
+            since = changed_at(pod, ready) if ready is not None and is_ready else now
+            restarts = sum(container.restart_count for container in status.container_statuses)
+            parts = by_status[id(status)] = is_ready, _magnitude(now - since), -restarts
+        age = ages.get(created := metadata.creation_timestamp)
+        if age is None:
+            age = ages[created] = _magnitude(now - moment_in(pod, created, "metadata.creationTimestamp"))
         return (
-            bool(pod.spec.node_name),
-            _PHASES.get(pod.status.phase, 2),
-            is_ready,
-            _cost(pod),
-            -on_node[pod.spec.node_name] if pod.spec.node_name else 0,
-            _magnitude(now - since),
-            -sum(container.restart_count for container in pod.status.container_statuses),
-            _magnitude(now - moment_in(pod, pod.metadata.creation_timestamp, "metadata.creationTimestamp")),
-            pod.metadata.uid,
+            bool(node),
+            _PHASES.get(status.phase, 2),
+            parts[0],
+            _cost(pod) if metadata.annotations else 0,
+            -on_node[node] if node else 0,
+            *parts[1:],
+            age,
+            metadata.uid,
         )
 
     return sorted(pods, key=rank)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kscale.effects import SECOND, ZERO_TIME, ApiError, GetMetric, Moment, VirtualTime, to_text
 from kscale.effects.actions import NOT_FOUND
 from kscale.objects.api.core import ObjectReference, Pod
-from kscale.objects.api.meta import ObjectMeta
+from kscale.objects.api.meta import ObjectMeta, object_key
 from kscale.objects.api.metrics import (
     ContainerMetrics,
     ExternalMetricValue,
@@ -361,20 +361,29 @@ class SimulatedMetrics:
             return cached
         by, complete = to_text(at) or "", True
         groups: dict[tuple[int, tuple[str, ...], bool], _Rows] = {}
+        group_of: dict[tuple[int, int, int, str | None], _Rows | None] = {}  # by parts that pods share
         for pod in pods.list_workload_pods(key):
-            started = pod.status.start_time
-            if pod.status.phase != "Running" or started is None or started > by:
-                complete = complete and pod.status.phase != "Running"
-                continue
-            containers = tuple(container.name for container in pod.spec.containers)
-            since = serving_since(pod)
-            serves = since is not None and since <= by
-            complete = complete and (serves or since is None)
-            group = id(pod.metadata.labels), containers, serves
-            rows = groups.get(group)
+            metadata, status, listed = pod.metadata, pod.status, pod.spec.containers
+            shared = id(status), id(listed), id(metadata.labels), metadata.deletion_timestamp
+            rows = group_of.get(shared)
             if rows is None:
-                rows = groups[group] = _Rows(pod.metadata.labels, containers, serves)
-            rows.keys.append(pod.key)
+                if shared in group_of:
+                    continue
+                started = status.start_time
+                if status.phase != "Running" or started is None or started > by:
+                    complete = complete and status.phase != "Running"
+                    group_of[shared] = None
+                    continue
+                containers = tuple([container.name for container in listed])
+                since = serving_since(pod)
+                serves = since is not None and since <= by
+                complete = complete and (serves or since is None)
+                group = id(metadata.labels), containers, serves
+                rows = groups.get(group)
+                if rows is None:
+                    rows = groups[group] = _Rows(metadata.labels, containers, serves)
+                group_of[shared] = rows
+            rows.keys.append(object_key(metadata.namespace, metadata.name))
         result = self._rows[key] = _CachedRows(pods.changes(key), at, complete, list(groups.values()))
         return result
 

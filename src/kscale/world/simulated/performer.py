@@ -37,10 +37,16 @@ from kscale.effects import (
 from kscale.errors import InputError
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.meta import KubeObject, object_key
-from kscale.objects.api.vpa import VerticalPodAutoscalerCheckpointStatus
+from kscale.objects.api.vpa import (
+    RecommendedContainerResources,
+    RecommendedPodResources,
+    VerticalPodAutoscalerCheckpointStatus,
+    VerticalPodAutoscalerStatus,
+)
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.kinds import BUILT_IN
 from kscale.objects.nodegroup import ProviderError
+from kscale.objects.quantity import Quantity
 from kscale.objects.scale import ScaleError, scale_of
 from kscale.objects.selectors import SelectorError, parse_selector
 from kscale.world.protocols import Ranker, ask_cloud, nodes_named
@@ -227,11 +233,14 @@ class SimulatedPerformer(msgspec.Struct, eq=False):
 
         Raises RefusedError if there is no such object or its version differs.
         """
-        current = self._api.get(changed.kind, changed.metadata.namespace, changed.metadata.name)
-        self._api.check_version(current, changed.metadata.resource_version)
-        if current.status == changed.status:
-            return str(current.metadata.resource_version)  # a real API server writes nothing either
-        return self._api.put_status(current, changed.status)
+        api, metadata, status = self._api, changed.metadata, changed.status
+        current = api.get(changed.kind, metadata.namespace, metadata.name)
+        version: str = current.metadata.resource_version
+        if metadata.resource_version != version:
+            api.check_version(current, metadata.resource_version)
+        if current.status == status:
+            return version  # a real API server writes nothing either
+        return api.put_status(current, status)
 
     def _find_scaled_object(self, namespace: str, resource: str, name: str) -> Any:
         """Return the object of a built-in group-resource.
@@ -290,7 +299,26 @@ def _status_in_place(action: Patch, current: Any) -> Any:
     if isinstance(only.value, _WITHOUT_QUANTITIES):
         return only.value  # the writer never changes it again
     # A computed quantity has another format than a quantity read from its text.
+    if isinstance(only.value, VerticalPodAutoscalerStatus):
+        return replace(only.value, recommendation=_read_recommendation_again(only.value.recommendation))
     return from_dict(only.value if isinstance(only.value, dict) else to_dict(only.value), status_type)
+
+
+def _read_recommendation_again(recommendation: RecommendedPodResources | None) -> RecommendedPodResources | None:
+    """Return a recommendation with its quantities as they are read from their texts."""
+    if recommendation is None:
+        return None
+    containers = [
+        RecommendedContainerResources(
+            item.container_name,
+            *(
+                None if amounts is None else {name: Quantity(str(amount)) for name, amount in amounts.items()}
+                for amounts in (item.target, item.lower_bound, item.upper_bound, item.uncapped_target)
+            ),
+        )
+        for item in recommendation.container_recommendations
+    ]
+    return RecommendedPodResources(containers)
 
 
 def _merge_metadata(patched: KubeObject, existing: KubeObject) -> Any:

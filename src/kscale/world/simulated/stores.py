@@ -196,12 +196,13 @@ class SimulatedStores:
             return
         watch, is_wanted, objects = typed
         calls, count = tuple(self._calls), 0
+        find = objects.get
         for key, _, new in changes:
-            before = objects.get(key)
-            after = new if new is not None and (is_wanted is None or is_wanted(new)) else None
-            if after is not None:
-                objects[key] = after
+            before = find(key)
+            if new is not None and (is_wanted is None or is_wanted(new)):
+                objects[key] = after = new
             elif before is not None:
+                after = None
                 del objects[key]
             else:
                 continue
@@ -209,9 +210,11 @@ class SimulatedStores:
             change = Change(watch=watch, old=before, new=after)
             for call in calls:
                 call(change)
+        if not count:
+            return
         if kind not in self._untyped:  # otherwise they have been counted above
             self._changes[kind] += count
-        for call in calls if count else ():
+        for call in calls:
             call(None)
 
     def _list(self) -> None:
