@@ -216,17 +216,26 @@ def test_a_facet_is_that_of_the_value_in_every_branch() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 2), st.sampled_from("xyz"), st.sampled_from("xyz"), st.booleans()), max_size=20),
+    st.lists(
+        st.tuples(
+            st.integers(0, 2), st.sampled_from("xyz"), st.sampled_from("xyz"), st.sampled_from("-xy"), st.booleans()
+        ),
+        max_size=20,
+    ),
     st.integers(1, 3),
-    st.sampled_from(("", f'"start":"{"-" * 40}",')),
+    st.sampled_from(("", f'"start":"{"-" * 40}",', '"start":"pods-1",')),
+    st.integers(0, 1),
 )
-def test_items_with_the_same_frame(pods: list[tuple[int, str, str, bool]], threads: int, start: str) -> None:
+def test_items_with_the_same_frame(
+    pods: list[tuple[int, str, str, str, bool]], threads: int, start: str, slot: int
+) -> None:
     """Items that differ in values with patterns alone, in lists and in lines, also after texts were forgotten.
 
-    Items whose first value begins alike (``start``) are guessed to follow the same patterns.
+    Items whose first value begins alike (``start``) are guessed to follow the same patterns. ``slot``: that of the
+    facet of their second value, which may be that of the first.
     """
     metadata = ("object", {"n": ("capture", 0), "f": ("facet", 0, "keep"), "k": "keep"}, ())
-    spec = ("object", {"k": "keep"}, ("k",))
+    spec = ("object", {"k": "keep", "f": ("facet", slot, "keep")}, ("k",))
     members = {"kind": "keep", "e": ("equals", '"e"'), "m": ("alike", metadata), "s": ("alike", spec)}
     rule = ("object", members, ())
     rule_alone = without_alike(rule)
@@ -235,18 +244,19 @@ def test_items_with_the_same_frame(pods: list[tuple[int, str, str, bool]], threa
         '{{"kind":"Pod","apiVersion":"v1","m":{m},"e":"x","s":{s} }}',
         '{{"m":{m},"s":{s}}}',
     )
+    facet_of_spec = {"-": "", "x": ',"f":{"g":"x"}', "y": ',"f":{"g":"y"}'}
     items = [
         frames[frame].format(
             m=f'{{{start}"n":"{facet * 3}","f":{{"g":"{facet}"}},"k":"{value}"}}',
-            s=f'{{"{"k" if full else "l"}":"{value}"}}',
+            s=f'{{"{"k" if full else "l"}":"{value}"{facet_of_spec[of_spec]}}}',
         )
-        for frame, facet, value, full in pods
+        for frame, facet, value, of_spec, full in pods
     ]
     events_of = [
         f'{{"type":"{("ADDED", "DELETED")[full]}","object":{item}}}'
         for item, (*_, full) in zip(items, pods, strict=True)
     ]
-    known, alone = (_projection.Projector(each, 1, 1) for each in (rule, rule_alone))
+    known, alone = (_projection.Projector(each, 1, 2) for each in (rule, rule_alone))
     for round_ in range(3):
         answers = []
         for projector in (known, alone):
@@ -255,10 +265,9 @@ def test_items_with_the_same_frame(pods: list[tuple[int, str, str, bool]], threa
             assert scanned is not None
             texts_of = []
             for number in [*scanned[2].tolist(), *lines[3].tolist()]:
-                facet, rest = projector.combinations()[number].tolist() if number >= 0 else (-1, -1)
-                texts_of.append(
-                    (number, facet, facet >= 0 and projector.facet_text(0, facet), rest >= 0 and projector.text(rest))
-                )
+                *facets, rest = projector.combinations()[number].tolist() if number >= 0 else (-1, -1, -1)
+                facet_texts = [at >= 0 and projector.facet_text(facet, at) for facet, at in enumerate(facets)]
+                texts_of.append((number, facets, facet_texts, rest >= 0 and projector.text(rest)))
             places = [column.tolist() for column in scanned[3].part(0, len(items))]
             answers.append((texts_of, places, [column.tolist() for column in lines[4:]]))
         assert answers[0] == answers[1]

@@ -123,6 +123,11 @@ bool is_another(const FreePart& part, JsonReader& in) {
   return !part.noted && in.scalar();
 }
 
+// Returns the cache key of a facet of a workload.
+std::uint64_t key_of(std::uint64_t workload, std::int32_t rule) {
+  return workload + (static_cast<std::uint64_t>(rule) + 1) * 0x9e3779b97f4a7c15u;
+}
+
 // Returns the cache key of a text that differs from a pattern at position `at`: a hash of the position and of its next
 // 24 bytes.
 std::uint64_t key_of(std::int32_t pattern, std::int32_t at, const char* other, const char* end) {
@@ -141,21 +146,29 @@ std::size_t room_of(const Pattern& pattern) {
 
 }  // namespace
 
-const KnownParts::Part* KnownParts::find(std::uint64_t key, std::int32_t rule, const char* p, const char* end) const {
-  const Part* found = parts_.at(key);
-  if (found == nullptr || found->key != key || found->rule != rule) return nullptr;
+const KnownParts::Part* KnownParts::find(std::uint64_t key, std::int32_t rule, const char* p, const char* end,
+                                         bool& taken) const {
+  const Part* found = parts_.find(key, [=](const Part& each) { return each.key == key && each.rule == rule; });
+  taken = found != nullptr;
+  if (found == nullptr) return nullptr;
   return std::string_view(p, static_cast<std::size_t>(end - p)).starts_with(found->text) ? found : nullptr;
 }
 
 void KnownParts::store(std::uint64_t key, std::int32_t rule, std::string_view text, std::int32_t number) {
   if (text.size() > kLongest || (text.front() != '{' && text.front() != '[')) return;
   if (bytes_ > kRoom) clear();
-  Part& to = parts_.place(key, [key](const Part& each) { return each.rule >= 0 && each.key != key; });
+  Part& to = parts_.place(key, [=](const Part& each) { return each.key == key && each.rule == rule; });
   bytes_ = bytes_ - to.text.size() + text.size();
   to.key = key;
   to.rule = rule;
   to.number = number;
   to.text = text;
+}
+
+bool is_same(const KnownNumbers::Key& one, const KnownNumbers::Key& other) {
+  std::uint64_t different = 0;
+  for (std::size_t i = 0; i < one.size(); ++i) different |= one[i] ^ other[i];
+  return different == 0;
 }
 
 std::uint64_t KnownNumbers::hash_of(const Key& key) {
@@ -165,15 +178,12 @@ std::uint64_t KnownNumbers::hash_of(const Key& key) {
 }
 
 std::int32_t KnownNumbers::find(const Key& key) const {
-  const Entry* found = entries_.at(hash_of(key));
-  if (found == nullptr) return -1;
-  std::uint64_t other = 0;  // compared inline: keys are too short for a call of memcmp
-  for (std::size_t i = 0; i < key.size(); ++i) other |= found->key[i] ^ key[i];
-  return other == 0 ? found->number : -1;
+  const Entry* found = entries_.find(hash_of(key), [&key](const Entry& each) { return is_same(each.key, key); });
+  return found == nullptr ? -1 : found->number;
 }
 
 void KnownNumbers::store(const Key& key, std::int32_t number) {
-  entries_.place(hash_of(key), [&key](const Entry& each) { return each.number >= 0 && each.key != key; }) = {key, number};
+  entries_.place(hash_of(key), [&key](const Entry& each) { return is_same(each.key, key); }) = {key, number};
 }
 
 std::uint64_t Pattern::next_serial() {
@@ -197,7 +207,8 @@ const PatternTree::Branch* PatternTree::branch(const Trace& trace, char next) co
   return found == all.end() || found->where != wanted ? nullptr : &*found;
 }
 
-const Pattern* PatternTree::follow(JsonReader& in, const KnownParts& known, Trace& trace, std::int32_t first) const {
+const Pattern* PatternTree::follow(JsonReader& in, const KnownParts& known, Trace& trace, std::int32_t first,
+                                   std::uint64_t workload) const {
   trace.tree = this;
   trace.pattern = -1;
   trace.at = trace.value_at = 0;
@@ -235,8 +246,14 @@ const Pattern* PatternTree::follow(JsonReader& in, const KnownParts& known, Trac
       p -= here - part.begin;
       JsonReader own{p, in.end};
       if (part.rule >= 0) {
-        const std::uint64_t key = key_of(trace.pattern, here, other, in.end);
-        const KnownParts::Part* before = known.find(key, part.rule, p, in.end);
+        // Pods of one workload mostly have the same labels and owners. Other texts have a key each.
+        bool taken = true;
+        std::uint64_t key = key_of(workload, part.rule);
+        const KnownParts::Part* before = workload != 0 ? known.find(key, part.rule, p, in.end, taken) : nullptr;
+        if (before == nullptr && taken) {
+          key = key_of(trace.pattern, here, other, in.end);
+          before = known.find(key, part.rule, p, in.end, taken);
+        }
         trace.others.push_back({static_cast<std::int32_t>(trace.next), before ? before->number : -1, key});
         if (before != nullptr) own.p += before->text.size();
       }
@@ -321,13 +338,16 @@ void Patterns::take(const Patterns& other) {
   }
 }
 
-const Pattern* Patterns::follow(std::int32_t place, JsonReader& in, std::int32_t& guess) {
+const Pattern* Patterns::follow(std::int32_t place, JsonReader& in, PatternGuess& guess, std::uint64_t workload) {
   const auto at = static_cast<std::size_t>(place);
   const PatternTree& tree = base_ == nullptr ? trees_[at] : base_->trees_[at];
-  const Pattern* found = guess > 0 ? tree.follow(in, known_, trace_, guess) : nullptr;
-  if (found == nullptr) found = tree.follow(in, known_, trace_);
-  if (found == nullptr && base_ != nullptr) found = trees_[at].follow(in, known_, trace_);
-  guess = found != nullptr && trace_.tree == &tree ? trace_.pattern : 0;
+  const Pattern* found = nullptr;
+  for (const std::int32_t each : {guess.last, guess.before}) {
+    if (found == nullptr && each > 0) found = tree.follow(in, known_, trace_, each, workload);
+  }
+  if (found == nullptr) found = tree.follow(in, known_, trace_, 0, workload);
+  if (found == nullptr && base_ != nullptr) found = trees_[at].follow(in, known_, trace_, 0, workload);
+  if (found != nullptr && trace_.tree == &tree) guess.note(trace_.pattern);
   trees_[at].followed += found != nullptr;
   return found;
 }

@@ -81,6 +81,14 @@ struct UnreadKeys {
 };
 
 struct ProjectedValue {
+  // A facet whose text differs from the pattern's, and its key in the cache of known parts.
+  struct OtherFacet {
+    std::int32_t rule;
+    std::string_view text;
+    std::int32_t* number;
+    std::uint64_t key;
+  };
+
   JsonReader& in;
   const std::vector<ProjectionRule>& rules;
   const char* base;
@@ -93,10 +101,14 @@ struct ProjectedValue {
   std::int32_t* facets;
   std::int64_t* at;
   std::int64_t* length;
+  std::vector<SameFacet>& same;  // facets that are not numbered yet: `number_same`
   bool numbered;                // whether texts are numbered; otherwise only strings are captured
   Pattern* learnt = nullptr;    // the pattern that is built from the value at `base`; null: none
   const char* key = nullptr;    // the key of the current value; null for an element of an array
   bool odd = false;
+  std::vector<OtherFacet> others = {};  // facets that are not read yet: `read_others`
+  std::uint64_t taken = 0;              // by slot: facets that `take_known` met
+  bool again = false;                   // whether it met one of them twice
 
   // Whether a value by this rule may become part of the projected text.
   static bool may_count(const ProjectionRule& rule) {
@@ -159,21 +171,14 @@ struct ProjectedValue {
     return skip();
   }
 
-  // A facet whose text differs from the pattern's, and its key in the cache of known parts.
-  struct OtherFacet {
-    std::int32_t rule;
-    std::string_view text;
-    std::int32_t* number;
-    std::uint64_t key;
-  };
-
   // Whether none of the strings that this pattern captures was captured before.
   bool may_take(const Pattern& pattern) const {
     return std::ranges::all_of(pattern.notes, [this](const PatternNote& each) { return length[each.slot] < 0; });
   }
 
-  // Captures the strings of the value from `in` to `behind`, which matches the pattern, and numbers its facets.
-  bool take(const Pattern& pattern, const JsonReader& behind) {
+  // Captures the strings of the value at `in`, which matches the pattern, and numbers those of its facets whose texts are
+  // known. Adds the others to `same` and `others`.
+  void take_known(const Pattern& pattern) {
     const char* start = in.p;
     PatternTree::Places of_notes(patterns.trace()), of_facets(patterns.trace());
     for (const PatternNote& each : pattern.notes) {
@@ -181,10 +186,17 @@ struct ProjectedValue {
       at[each.slot] = (start - base) + begin;
       length[each.slot] = of_notes.place(each.end) - begin;
     }
-    std::vector<OtherFacet> others;  // read after the loop, because reading them may overwrite the trace
     for (const PatternFacet& each : pattern.facets) {
       const PatternTree::OtherPart* const other = patterns.trace().other(each.part);
-      std::int32_t* const number = facets + rules[static_cast<std::size_t>(each.rule)].slot;
+      const std::int32_t slot = rules[static_cast<std::size_t>(each.rule)].slot;
+      std::int32_t* const number = facets + slot;
+      if (taken >> slot & 1) again = true;
+      taken |= std::uint64_t{1} << slot;
+      if (again) number_same();  // the last one counts
+      if (other == nullptr && patterns.trace().is_direct()) {
+        if (numbered && each.counts) same.push_back({&pattern, &each});
+        continue;
+      }
       if (other != nullptr && other->number >= 0) {
         if (numbered) *number = other->number;
         continue;
@@ -194,11 +206,29 @@ struct ProjectedValue {
       if (here != pattern.text_of(each.part)) {
         others.push_back({each.rule, here, number, other == nullptr ? 0 : other->key});
       } else if (numbered && each.counts) {
+        if (other == nullptr) {
+          same.push_back({&pattern, &each});
+          continue;
+        }
         *number = number_of(pattern, each);
-        if (other != nullptr) patterns.known_parts().store(other->key, each.rule, here, *number);
+        patterns.known_parts().store(other->key, each.rule, here, *number);
       }
     }
-    for (const OtherFacet& each : others) {
+  }
+
+  // Numbers the facets in `same`, whose patterns must still be there.
+  void number_same() {
+    for (const SameFacet& each : same) {
+      facets[rules[static_cast<std::size_t>(each.facet->rule)].slot] = number_of(*each.pattern, *each.facet);
+    }
+    same.clear();
+  }
+
+  // Reads and numbers the facets in `others`. This may overwrite the trace and add patterns.
+  bool read_others() {
+    std::vector<OtherFacet> unread;
+    unread.swap(others);
+    for (const OtherFacet& each : unread) {
       in.p = each.text.data();
       bool counts;
       if (!value(each.rule, counts)) return false;
@@ -206,6 +236,14 @@ struct ProjectedValue {
         patterns.known_parts().store(each.key, each.rule, each.text, *each.number);
       }
     }
+    return true;
+  }
+
+  // Captures the strings of the value from `in` to `behind`, which matches the pattern, and numbers its facets.
+  bool take(const Pattern& pattern, const JsonReader& behind) {
+    take_known(pattern);
+    number_same();
+    if (!read_others()) return false;
     in = behind;
     return true;
   }
@@ -248,8 +286,9 @@ struct ProjectedValue {
     std::vector<std::int32_t> of_facets(tables.size(), -1);
     std::vector<std::int64_t> begins(slots, 0), lengths(slots, -1);
     JsonReader again{start, start + size};
+    std::vector<SameFacet> none;
     ProjectedValue own{again, rules, start, tables, patterns, known, slots, made.kept, spare, of_facets.data(),
-                       begins.data(), lengths.data(), false, &made};
+                       begins.data(), lengths.data(), none, false, &made};
     if (!own.inside(rule, made.present) || own.odd) return;
     for (std::size_t slot = 0; slot < slots; ++slot) {
       if (lengths[slot] < 0) continue;

@@ -33,6 +33,16 @@ int is_of_kind(JsonReader in, ItemKind kind) {
   return version_told && kind_told ? 1 : 0;
 }
 
+// Returns the beginning of a value that pods of one workload probably share: up to the last dash of its first string, if
+// the value begins with a key and a string.
+std::string_view workload_text(const JsonReader& in) {
+  constexpr std::ptrdiff_t kBytes = 96;
+  const std::string_view text(in.p, static_cast<std::size_t>(std::min(kBytes, in.end - in.p)));
+  std::size_t quote = 0;
+  for (int i = 0; i < 4 && quote != text.npos; ++i) quote = text.find('"', quote + 1);
+  return text.substr(0, std::min(text.rfind('-', quote), quote));
+}
+
 }  // namespace
 
 std::int32_t Projector::add(ProjectionRule rule) {
@@ -69,7 +79,7 @@ void TextTable::remove(std::size_t i) {
 void Projector::retain(const std::uint8_t* keep, std::vector<std::vector<std::uint8_t>>& used) {
   const std::size_t size = tables_.size(), count = combinations_.size() / size;
   patterns_.known_parts().clear();
-  known_.clear();
+  forget_combinations();
   used.clear();
   for (const TextTable& table : tables_) used.emplace_back(table.count(), 0);
   std::vector<std::vector<std::uint8_t>> before = used;
@@ -105,7 +115,7 @@ Projector Projector::empty() const {
 std::optional<std::int32_t> Projector::read(const char* data, JsonReader& in, Depth depth) {
   clear_item();
   ProjectedValue item{in, rules_, data, tables_, patterns_, known_, static_cast<std::size_t>(slots_), text_, apart_,
-                      numbers_.data(), at_.data(), length_.data(), depth == Depth::kTexts};
+                      numbers_.data(), at_.data(), length_.data(), same_, depth == Depth::kTexts};
   bool counts;
   if (!item.value(static_cast<std::int32_t>(rules_.size() - 1), counts)) return std::nullopt;
   if (!counts || item.odd) return kOdd;
@@ -117,31 +127,53 @@ std::optional<std::int32_t> Projector::read(const char* data, JsonReader& in, De
 std::optional<std::int32_t> Projector::read_framed(const char* data, JsonReader& in, Depth depth, bool& framed) {
   clear_item();
   ProjectedValue item{in, rules_, data, tables_, patterns_, known_, static_cast<std::size_t>(slots_), text_, apart_,
-                      numbers_.data(), at_.data(), length_.data(), depth == Depth::kTexts};
-  KnownNumbers::Key key{};
+                      numbers_.data(), at_.data(), length_.data(), same_, depth == Depth::kTexts};
+  ItemMatch match;
+  KnownNumbers::Key& key = match.patterns;
+  bool known = numbers_.size() - 1 <= match.facets.size();  // whether all texts of facets are known
   std::array<const Pattern*, std::tuple_size_v<KnownNumbers::Key>> follows{};  // valid until a pattern is learnt
   const std::size_t learnt = patterns_.learnt();
   LikelyPatterns* likely = nullptr;
+  std::uint64_t workload = 0;
   for (std::size_t k = 0; k < frame_.rules.size(); ++k) {
     framed = in.word(frame_.text[k]);
     if (!framed) return std::nullopt;
     JsonReader ahead = in;
-    if (k == 0) likely = &likely_patterns(in);
+    if (k == 0) {
+      workload = TextHash{}(workload_text(in)) | 1;
+      likely = &likely_patterns(workload);
+    }
     const Pattern* found =
-        patterns_.follow(rules_[static_cast<std::size_t>(frame_.rules[k])].place, ahead, likely->pattern[k]);
+        patterns_.follow(rules_[static_cast<std::size_t>(frame_.rules[k])].place, ahead, likely->pattern[k], workload);
     if (found == nullptr || !found->present || !item.may_take(*found)) return std::nullopt;
     follows[k] = found;
     key[k] = found->serial;
-    if (!item.take(*found, ahead)) return std::nullopt;
+    item.take_known(*found);
+    if (!item.others.empty()) {
+      known = false;
+      item.number_same();
+      if (!item.read_others()) return std::nullopt;
+    }
+    in = ahead;
   }
   framed = in.word(frame_.text.back());
   if (!framed) return std::nullopt;
   ++frame_.followed;
   if (item.odd) return kOdd;
   if (depth == Depth::kNotes) return kNoted;
+  known = known && !item.again;
+  if (known) {
+    std::copy(numbers_.begin(), numbers_.end() - 1, match.facets.begin());
+    if (likely->period != period_) likely->matches = {};
+    likely->period = period_;
+    for (const ItemMatch& each : likely->matches) {
+      if (each.combination >= 0 && each.is_like(match)) return each.combination;
+    }
+  }
+  if (patterns_.learnt() != learnt) return std::nullopt;
+  item.number_same();
   std::int32_t rest = known_.find(key);
   if (rest < 0) {
-    if (patterns_.learnt() != learnt) return std::nullopt;
     text_.clear();
     for (std::size_t k = 0; k < frame_.rules.size(); ++k) text_.append(frame_.kept[k]).append(follows[k]->kept);
     text_ += frame_.kept.back();
@@ -149,16 +181,23 @@ std::optional<std::int32_t> Projector::read_framed(const char* data, JsonReader&
     known_.store(key, rest);
   }
   numbers_.back() = rest;
-  return combine(numbers_.data(), text_);
+  match.combination = combine(numbers_.data(), text_);
+  if (known) likely->matches = {match, likely->matches.front()};
+  return match.combination;
 }
 
-LikelyPatterns& Projector::likely_patterns(const JsonReader& in) {
-  constexpr std::size_t kEntries = 4096, kBytes = 32;
-  if (guesses_.empty()) guesses_.resize(kEntries);
-  const std::uint64_t key = TextHash{}({in.p, std::min(kBytes, static_cast<std::size_t>(in.end - in.p))});
-  LikelyPatterns& likely = guesses_[key & (kEntries - 1)];
-  if (likely.key != key) likely = {key, {}};
+LikelyPatterns& Projector::likely_patterns(std::uint64_t key) {
+  LikelyPatterns& likely = guesses_.place(key >> 1, [key](const LikelyPatterns& each) { return each.key == key; });
+  if (likely.key != key) {
+    likely = {};
+    likely.key = key;
+  }
   return likely;
+}
+
+void Projector::forget_combinations() {
+  known_.clear();
+  ++period_;
 }
 
 void Projector::clear_item() {
@@ -166,6 +205,7 @@ void Projector::clear_item() {
   at_.assign(static_cast<std::size_t>(slots_), 0);
   length_.assign(static_cast<std::size_t>(slots_), -1);
   text_.clear();
+  same_.clear();
 }
 
 void Projector::learn_frame(std::string_view item, ItemKind kind, bool told) {
@@ -174,7 +214,7 @@ void Projector::learn_frame(std::string_view item, ItemKind kind, bool told) {
   if (rule.kind != ProjectionRule::kObject || frame_.learnt > kAnyway + frame_.followed / kWorth) return;
   const std::size_t learnt = frame_.learnt + 1;
   frame_ = {std::string(kind.api_version), std::string(kind.kind), told, {}, {"{"}, {}, learnt, frame_.followed};
-  known_.clear();
+  forget_combinations();
   std::vector<std::int32_t> values;
   JsonReader in{item.data(), item.data() + item.size()};
   const char* from = in.p;

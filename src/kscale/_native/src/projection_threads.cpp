@@ -199,7 +199,7 @@ ListScan::~ListScan() {
   to_.patterns_ = std::move(own_->patterns_);
   to_.patterns_.known_parts().clear();
   to_.frame_ = std::move(own_->frame_);
-  to_.known_.clear();
+  to_.forget_combinations();
 }
 
 void ListScan::read(const char* data, std::size_t size, ItemKind kind, Threading how) {

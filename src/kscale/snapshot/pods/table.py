@@ -243,7 +243,7 @@ def uids_of(table: PodTable, rows: NDArray[np.int64]) -> list[str]:
 _IN_NO_BUFFER: Final = 2  # from have_uids of kscale._native._names
 NO_TEXT: Final = memoryview(b"")
 _SEGMENT: Final = 1 << 20  # size in bytes of a buffer for several texts; more in a large store
-_LARGEST_SEGMENT: Final = 1 << 23  # NumPy requests huge pages for it: few page faults
+_LARGEST_SEGMENT: Final = 1 << 21  # for 4 MiB NumPy requests huge pages, which take long if memory is fragmented
 
 
 class TextStore:

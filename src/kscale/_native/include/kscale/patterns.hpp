@@ -64,33 +64,58 @@ struct Pattern {
   }
 };
 
-// A hash table that keeps one entry per slot: a new entry replaces the one in its slot. The number of slots is a power
-// of two, and grows up to `kMost` once many entries were replaced by others.
+// A facet of a value whose text is that of the pattern that the value matched.
+struct SameFacet {
+  const Pattern* pattern;
+  const PatternFacet* facet;
+};
+
+// A hash table of pairs of slots: a new entry takes the first slot of its pair, the entry there moves to the second slot,
+// and the entry there is dropped. The number of slots is a power of two, and grows up to `kMost` once many entries were
+// dropped.
 template <class Entry, std::size_t kLeast, std::size_t kMost>
 class PlacedEntries {
  public:
-  // Returns the entry in the slot of a hash, which may belong to another key; null if the table is empty.
-  const Entry* at(std::uint64_t hash) const { return entries_.empty() ? nullptr : &entries_[hash & (entries_.size() - 1)]; }
-  // Returns the slot for an entry with this hash. `replaces(entry)`: whether the slot holds the entry of another key.
-  template <class Replaces>
-  Entry& place(std::uint64_t hash, Replaces replaces) {
+  // Returns the entry with this hash that `is(entry)`; null if there is none.
+  template <class Is>
+  const Entry* find(std::uint64_t hash, Is is) const {
+    if (entries_.empty()) return nullptr;
+    const Entry* const first = &entries_[place_of(hash)];
+    if (is(*first)) return first;
+    const Entry* const second = &entries_[place_of(hash) ^ 1];
+    return is(*second) ? second : nullptr;
+  }
+  // Returns the entry with this hash that `is(entry)`, or else a slot for it, whose entry is to be overwritten.
+  template <class Is>
+  Entry& place(std::uint64_t hash, Is is) {
     if (entries_.empty()) entries_.resize(kLeast);
-    if (replaces(*at(hash)) && ++replaced_ > entries_.size() / 4 && entries_.size() < kMost) {
+    if (is(entries_[place_of(hash)])) return entries_[place_of(hash)];
+    if (is(entries_[place_of(hash) ^ 1])) return entries_[place_of(hash) ^ 1];
+    if (entries_[place_of(hash) ^ 1].in_use() && ++dropped_ > entries_.size() / 4 && entries_.size() < kMost) {
       std::vector<Entry> before(4 * entries_.size());
       before.swap(entries_);
-      for (Entry& each : before) entries_[each.hash() & (entries_.size() - 1)] = std::move(each);
-      replaced_ = 0;
+      for (Entry& each : before) {
+        if (each.in_use()) make_room(each.hash()) = std::move(each);
+      }
+      dropped_ = 0;
     }
-    return entries_[hash & (entries_.size() - 1)];
+    return make_room(hash);
   }
   void clear() {
     entries_.clear();
-    replaced_ = 0;
+    dropped_ = 0;
   }
 
  private:
+  std::size_t place_of(std::uint64_t hash) const { return hash & (entries_.size() - 1); }
+  Entry& make_room(std::uint64_t hash) {
+    Entry &first = entries_[place_of(hash)], &second = entries_[place_of(hash) ^ 1];
+    std::swap(first, second);
+    return first;
+  }
+
   std::vector<Entry> entries_;
-  std::size_t replaced_ = 0;
+  std::size_t dropped_ = 0;
 };
 
 // A cache of texts that were found in place of a pattern's facet, with the numbers of their reduced texts. A cached text
@@ -103,10 +128,12 @@ class KnownParts {
     std::string text;  // an object or array, so a value that starts with this text ends with it
 
     std::uint64_t hash() const { return key; }
+    bool in_use() const { return rule >= 0; }
   };
 
-  // Returns the entry of the text at `p`, if the text was stored with this key and rule; null otherwise.
-  const Part* find(std::uint64_t key, std::int32_t rule, const char* p, const char* end) const;
+  // Returns the entry of the text at `p`, if the text was stored with this key and rule; null otherwise. `taken`: set to
+  // whether there is an entry with this key and rule.
+  const Part* find(std::uint64_t key, std::int32_t rule, const char* p, const char* end, bool& taken) const;
   void store(std::uint64_t key, std::int32_t rule, std::string_view text, std::int32_t number);
   void clear() {
     parts_.clear();
@@ -137,6 +164,7 @@ class KnownNumbers {
     std::int32_t number = -1;
 
     std::uint64_t hash() const { return hash_of(key); }
+    bool in_use() const { return number >= 0; }
   };
   static std::uint64_t hash_of(const Key& key);
 
@@ -168,6 +196,7 @@ class PatternTree {
     std::vector<OtherPart> others;
     const PatternTree* tree = nullptr;
 
+    bool is_direct() const { return stretches.front().pattern == pattern; }  // no other pattern was compared
     const OtherPart* other(std::int32_t part) const {  // null: the part's text is that of the pattern
       const auto found = std::ranges::find(others, part, &OtherPart::part);
       return found == others.end() ? nullptr : &*found;
@@ -202,8 +231,10 @@ class PatternTree {
 
   // Returns the pattern that the value at `in` matches (it differs only in free parts), and moves `in` behind the
   // value; null if none matches. `first`: the pattern to begin with, the root or a guess. With a guess, null may also
-  // mean that the guess was wrong.
-  const Pattern* follow(JsonReader& in, const KnownParts& known, Trace& trace, std::int32_t first = 0) const;
+  // mean that the guess was wrong. `workload`: a hash of what items have in common whose facets probably have the same
+  // texts; 0: nothing is known.
+  const Pattern* follow(JsonReader& in, const KnownParts& known, Trace& trace, std::int32_t first = 0,
+                        std::uint64_t workload = 0) const;
   // Adds the pattern of a value that matched none, at the position of the trace that the value left. Returns the bytes
   // that the pattern takes; 0 if it cannot be added.
   std::size_t add(Pattern pattern, const Trace& trace);
@@ -231,6 +262,17 @@ class PatternTree {
   std::vector<std::vector<Branch>> branches_;  // of each pattern, in order of `where`
 };
 
+// The numbers of the patterns that a value probably matches; 0: none.
+struct PatternGuess {
+  std::int32_t last = 0, before = 0;
+
+  void note(std::int32_t pattern) {
+    if (pattern == last) return;
+    before = last;
+    last = pattern;
+  }
+};
+
 // A tree of patterns for each place. It may have a base: read-only patterns that several objects share, one per thread.
 class Patterns {
  public:
@@ -247,12 +289,12 @@ class Patterns {
   void settle();
   void take(const Patterns& other);  // adds the patterns of an object with the same places
 
-  // Returns the pattern that a value matches, null if none. `guess`: the number of the pattern that probably matches, 0
-  // without a guess; set to the number of the pattern that matched. A good guess saves the comparison from the root of
-  // the tree on; a wrong guess does not change the result.
-  const Pattern* follow(std::int32_t place, JsonReader& in, std::int32_t& guess);
+  // Returns the pattern that a value matches, null if none. `guess` notes the number of the pattern that matched. A good
+  // guess saves the comparison from the root of the tree on; a wrong guess does not change the result. `workload`: see
+  // `PatternTree::follow`.
+  const Pattern* follow(std::int32_t place, JsonReader& in, PatternGuess& guess, std::uint64_t workload = 0);
   const Pattern* follow(std::int32_t place, JsonReader& in) {
-    std::int32_t none = 0;
+    PatternGuess none;
     return follow(place, in, none);
   }
   // Returns the trace of the last call of `follow`.

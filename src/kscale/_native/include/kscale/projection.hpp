@@ -169,11 +169,25 @@ struct ItemFrame {
   bool holds_for(ItemKind of) const { return !rules.empty() && api_version == of.api_version && kind == of.kind; }
 };
 
-// The patterns that the values of an item with a frame matched. Items whose first value begins with the same text
-// (`key` is its hash), such as the name of a workload, probably match the same patterns.
+// What the values of an item matched: the serials of their patterns, and by facet the number of a text that is not the
+// pattern's (-1: none). It determines the item's combination.
+struct ItemMatch {
+  KnownNumbers::Key patterns{};
+  std::array<std::int32_t, 4> facets{-1, -1, -1, -1};
+  std::int32_t combination = -1;
+
+  bool is_like(const ItemMatch& other) const { return patterns == other.patterns && facets == other.facets; }
+};
+
+// What the last items of a workload (`key` is its hash) with a frame matched. Its next items probably match the same.
 struct LikelyPatterns {
   std::uint64_t key = 0;
-  std::array<std::int32_t, 4> pattern{};
+  std::array<PatternGuess, 4> pattern{};
+  std::uint32_t period = 0;  // `matches` count only in this period of the projector
+  std::array<ItemMatch, 2> matches;
+
+  std::uint64_t hash() const { return key >> 1; }
+  bool in_use() const { return key != 0; }
 };
 
 // Reduces the objects of a JSON list by rules, and numbers the distinct results: the texts of each facet, the texts of
@@ -222,6 +236,7 @@ class Projector {
   // Reads the item at `in` and appends it to `out`.
   bool item(const char* data, JsonReader& in, ItemKind kind, Depth depth, ScannedItems& out);
   void clear_item();  // clears the results of the previous item
+  void forget_combinations();  // clears the caches of the numbers of items' texts and combinations
   // Marks the last item of `out`, whose text is `text`, as a plain object if it is one.
   void note_plain(const char* data, std::string_view text, ScannedItems& out);
   // Reads an item at `in` by the rules. Returns the number of its combination, kNoted or kOdd; nothing for a syntax
@@ -230,8 +245,8 @@ class Projector {
   // As `read`, for an item that matches the frame and whose values match patterns; returns nothing for any other item.
   // `framed`: set to false if the item does not match the frame.
   std::optional<std::int32_t> read_framed(const char* data, JsonReader& in, Depth depth, bool& framed);
-  // Returns the patterns that an item probably matches; its first value with patterns is at `in`.
-  LikelyPatterns& likely_patterns(const JsonReader& in);
+  // Returns what an item of the workload with this hash, which is odd, probably matches.
+  LikelyPatterns& likely_patterns(std::uint64_t key);
   // Stores the frame of an item that was read by the rules, unless too few items matched the earlier frames.
   void learn_frame(std::string_view item, ItemKind kind, bool told);
   // Reads items from `p` on, until the end of the array (`p` is then behind it), a syntax error, or an item that begins
@@ -266,11 +281,13 @@ class Projector {
   PlainObjects plain_;
   std::string text_, apart_;  // buffers, reused for each item
   std::vector<std::int32_t> numbers_;
+  std::vector<SameFacet> same_;
   std::vector<std::int64_t> at_, length_;
   Patterns patterns_;
   ItemFrame frame_;
   KnownNumbers known_;
-  std::vector<LikelyPatterns> guesses_;  // a cache by hash of the key; its size is 0 or a power of two
+  PlacedEntries<LikelyPatterns, 512, 8192> guesses_;
+  std::uint32_t period_ = 1;  // changes when combinations in `guesses_` stop to count
 };
 
 // A list that is read by `Projector::scan`. With `ahead`, a long list is read by another thread while the caller works
