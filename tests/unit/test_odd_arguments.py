@@ -72,7 +72,7 @@ ODD: dict[str, Callable[[], Any]] = {
     "iterator": lambda: iter([1]),
     "array": lambda: np.array([1, 2]),
     "matrix": lambda: np.zeros((2, 2)),
-    "not a time": lambda: np.datetime64("NaT"),
+    "not a time": lambda: np.datetime64("NaT", "s"),
     "table": lambda: pd.DataFrame({"a": [1]}),
     "naive": lambda: datetime(2026, 1, 1),  # noqa: DTZ001  # a time without a zone is refused
     "last year": lambda: datetime(9999, 12, 31, tzinfo=UTC),

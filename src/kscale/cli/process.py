@@ -189,6 +189,7 @@ def run_program(
 
     collect_garbage_of_connections()
     return_large_buffers()
+    handlers = {each: signal.getsignal(each) for each in _SIGNALS}
     try:
         with asyncio.Runner(loop_factory=_create_event_loop) as runner:
             runner.run(main())
@@ -197,6 +198,9 @@ def run_program(
     except KscaleError as error:
         _log.critical("%s", error)
         raise typer.Exit(FAILED) from None
+    finally:
+        for each, handler in handlers.items():  # a closed loop of uvloop keeps its handlers, which ignore the signals
+            signal.signal(each, handler)
     _log.info("ended")
 
 

@@ -126,7 +126,7 @@ def test_a_deep_pod(folder: Path) -> None:
 @pytest.mark.usefixtures("usual_recursion_limit")
 @pytest.mark.parametrize("form", ["list", "lines", "api"])
 def test_one_deep_object_is_named_and_left_out(folder: Path, form: str) -> None:
-    parameters = '{"a":' * 1100 + "1" + "}" * 1100
+    parameters = '{"a":' * 20000 + "1" + "}" * 20000
     opaque = f'{{"opaque":{{"driver":"d","parameters":{parameters}}}}}'
     rest = f'"metadata":{{"name":"gpu","namespace":"team"}},"spec":{{"devices":{{"config":[{opaque}]}}}}'
     head = '"kind":"ResourceClaim","apiVersion":"resource.k8s.io/v1"'

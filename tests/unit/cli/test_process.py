@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import logging
+import signal
 import sys
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -284,3 +285,23 @@ def test_programs_run_on_uvloop_if_it_is_installed(monkeypatch: pytest.MonkeyPat
     loop = _create_event_loop()
     loop.close()
     assert type(loop) is asyncio.SelectorEventLoop
+
+
+@pytest.mark.parametrize("installed", [True, False], ids=["uvloop", "asyncio"])
+def test_program_restores_the_signal_handlers_when_it_ends(
+    installed: bool, kubeconfig: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def handle(*_: object) -> None:
+        """Do nothing: the test only compares handlers."""
+
+    if not installed:
+        monkeypatch.setitem(sys.modules, "uvloop", None)  # its import fails
+    expected = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: handle, signal.SIGQUIT: signal.SIG_IGN}
+    previous = {number: signal.signal(number, handler) for number, handler in expected.items()}
+    try:
+        assert run("--kubeconfig", kubeconfig, "--address=")[0] == FAILED
+        restored = {number: signal.getsignal(number) for number in expected}
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    assert restored == expected

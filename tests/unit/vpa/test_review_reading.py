@@ -90,5 +90,5 @@ def test_bytes_that_are_replaced(start: int, size: int, by: bytes) -> None:
 
 @pytest.mark.parametrize("place", ["object", "oldObject", "unknown"])
 def test_a_review_that_is_nested_too_deeply(place: str) -> None:
-    text = json.dumps(_REVIEW)[:-2] + f', "{place}": {"[" * 5000}{"]" * 5000}}}}}'
+    text = json.dumps(_REVIEW)[:-2] + f', "{place}": {"[" * 20000}{"]" * 20000}}}}}'
     assert read_both_ways(text.encode()) is None

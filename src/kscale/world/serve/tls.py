@@ -102,11 +102,24 @@ def self_signed_pair(host: str, now: datetime) -> SelfSigned:
             .not_valid_before(now - _SKEW)
             .not_valid_after(now + _LIFE)
             .add_extension(x509.BasicConstraints(ca=key is root, path_length=None), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(root.public_key()), critical=False)
         )
 
     root, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     issuer = named("kscale vpa webhook CA")
-    authority = begun(issuer, root).sign(root, hashes.SHA256())
+    usage = x509.KeyUsage(
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    authority = begun(issuer, root).add_extension(usage, critical=True).sign(root, hashes.SHA256())
     certificate = (
         begun(named("vpa-webhook"), key)  # a common name may have at most 64 characters
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
