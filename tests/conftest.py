@@ -17,6 +17,9 @@ from hypothesis import HealthCheck, settings
 
 import golden_support as golden
 
+# Cases that several test files share: their asserts are explained, too.
+pytest.register_assert_rewrite("unit.world.informer_cases", "unit.world.stores_cases", "unit.world.writer_cases")
+
 # Shells ignore SIGINT for what they run in the background, and nohup ignores SIGHUP; commands under test inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -200,7 +200,8 @@ def run_program(
         raise typer.Exit(FAILED) from None
     finally:
         for each, handler in handlers.items():  # a closed loop of uvloop keeps its handlers, which ignore the signals
-            signal.signal(each, handler)
+            if handler is not None:  # None: it was not set from Python
+                signal.signal(each, handler)
     _log.info("ended")
 
 

@@ -1,4 +1,4 @@
-"""Fixtures of several test files; asserts in shared cases are explained, too."""
+"""Fixtures of several test files."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import uvloop
-
-pytest.register_assert_rewrite("unit.world.informer_cases", "unit.world.stores_cases", "unit.world.writer_cases")
 
 
 @pytest.fixture(params=[uvloop.new_event_loop, asyncio.SelectorEventLoop], ids=["uvloop", "asyncio"])
