@@ -326,9 +326,11 @@ RetryTimes = dict[str, Nanoseconds]
 """Backoff of a request after its next failure (nanoseconds, by UID); the entry used last is the last one."""
 
 
-class ProvisioningState(
-    msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
-):
+class _State(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """A part of the state that a loop saves; only fields that differ from their default are saved."""
+
+
+class ProvisioningState(_State, frozen=True):
     """State of provisioning requests.
 
     Attributes
@@ -455,9 +457,7 @@ class Deletions(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_
     drained: dict[str, str] = {}
 
 
-class ScaleDownState(
-    msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
-):
+class ScaleDownState(_State, frozen=True):
     """State of scale-down. Times are nanoseconds since 1970; null or absent: never.
 
     Scale-ups set their times; deletions are recorded by :func:`kscale.ca.run_once`, or by the executor of a plan.
@@ -507,9 +507,7 @@ class ScaleDownState(
     usage: UsageTracker = msgspec.field(default_factory=UsageTracker)
 
 
-class ScaleUpState(
-    msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
-):
+class ScaleUpState(_State, frozen=True):
     """State of scale-up.
 
     Attributes
@@ -525,9 +523,7 @@ class ScaleUpState(
     degraded_loops: Count = 0
 
 
-class RememberedTemplate(
-    msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
-):
+class RememberedTemplate(_State, frozen=True):
     """A template of a node group that was built from a real node.
 
     Attributes
@@ -542,9 +538,7 @@ class RememberedTemplate(
     added: Moment
 
 
-class RememberedTarget(
-    msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
-):
+class RememberedTarget(_State, frozen=True):
     """Target size of a node group at the end of a loop.
 
     Attributes
@@ -559,9 +553,7 @@ class RememberedTarget(
     described: Count | None = None
 
 
-class LoopState(
-    msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
-):
+class LoopState(_State, frozen=True):
     """State that one loop of the Cluster Autoscaler passes to the next.
 
     Attributes

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,7 +26,7 @@ from kscale.objects.api.vpa import VerticalPodAutoscaler
 from kscale.objects.custom_workloads import ScaledObject, irrelevant_settings
 from kscale.objects.decode import to_dict
 from kscale.objects.names import FieldError, build_required_error, not_supported
-from kscale.objects.validation import unknown_fields
+from kscale.objects.validation import find_unknown_fields
 from kscale.records import Record
 from kscale.scheduling.plugins.inter_pod_affinity import format_namespace_warning, selects_namespaces_by_labels
 from kscale.snapshot.loading import LoadReport, load_objects
@@ -43,6 +44,7 @@ __all__ = [
 
 _REMOVED = {"autoscaling/v2beta1": "1.25", "autoscaling/v2beta2": "1.26"}
 _CONTROLLED_VALUES = ("RequestsAndLimits", "RequestsOnly")
+_MAX_UNKNOWN = 100
 _CHANGES = ("TargetHigherThanRequests", "TargetLowerThanRequests")
 
 
@@ -160,11 +162,14 @@ def _validate_scaled_object(obj: ScaledObject, data: dict[str, Any]) -> list[Ref
 
 
 def _unknown(data: Mapping[str, Any], type_: type[KubeObject]) -> list[Refusal]:
-    """Return a refusal for each field below ``spec`` that the type does not have; a warning for stored objects."""
+    """Return a refusal for each field below ``spec`` that the type does not have, the first 100.
+
+    The refusal is a warning for stored objects.
+    """
     stored = _is_stored(data)
-    fields = unknown_fields({"spec": data.get("spec")}, type_)
+    fields = islice(find_unknown_fields({"spec": data.get("spec")}, type_), _MAX_UNKNOWN)
     how = "the server drops it" if stored else "strict decoding refuses it"
-    return [Refusal(field, f"unknown field: {how}", is_warning=stored) for field in fields]
+    return [Refusal(field, f"unknown field: {how}", is_warning=stored) for field, _ in fields]
 
 
 def _refusal(error: FieldError) -> Refusal:

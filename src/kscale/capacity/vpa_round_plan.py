@@ -25,7 +25,7 @@ from kscale.vpa.advice.records import Effect
 from kscale.vpa.capping import CappingError, LimitRangeLookup, LimitRanges
 from kscale.vpa.container_resources import ProviderError, recommend_container_resources
 from kscale.vpa.controllers import DumpScales, read_controllers
-from kscale.vpa.options import AdmissionOptions, UpdaterOptions
+from kscale.vpa.options import UpdaterOptions
 from kscale.vpa.target import ControlledPods, get_pod_owner
 from kscale.vpa.updater import UnchangedPod, UpdaterResult, UpdaterRound, UpdaterState, run_updater
 
@@ -246,9 +246,7 @@ def update_plan(
     return _plan("vpa-updater", cluster, planned, changed, now)
 
 
-def plan_of_dump(
-    cluster: Cluster, *, now: Moment, options: UpdaterOptions | None = None, admission: AdmissionOptions | None = None
-) -> VPARoundPlan:
+def plan_of_dump(cluster: Cluster, *, now: Moment, options: UpdaterOptions | None = None) -> VPARoundPlan:
     """Plan a loop of the updater on a dump, with what the admission webhook sets on new pods; covers all VPAs.
 
     Evictions that a PodDisruptionBudget of the dump forbids are refused, as by the API server.
@@ -275,7 +273,6 @@ def plan_of_dump(
             namespace=pod.namespace,
             controllers=controllers,
             limit_ranges=limit_ranges,
-            options=admission,
         )
         diagnostics |= dict.fromkeys([*map(str, answer.errors), *answer.diagnostics])
         if answer.vpa is not None:
