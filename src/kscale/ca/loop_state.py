@@ -330,7 +330,7 @@ class _State(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_def
     """A part of the state that a loop saves; only fields that differ from their default are saved."""
 
 
-class ProvisioningState(_State, frozen=True):
+class ProvisioningState(_State, kw_only=True, frozen=True):
     """State of provisioning requests.
 
     Attributes
@@ -457,7 +457,7 @@ class Deletions(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_
     drained: dict[str, str] = {}
 
 
-class ScaleDownState(_State, frozen=True):
+class ScaleDownState(_State, kw_only=True, frozen=True):
     """State of scale-down. Times are nanoseconds since 1970; null or absent: never.
 
     Scale-ups set their times; deletions are recorded by :func:`kscale.ca.run_once`, or by the executor of a plan.
@@ -507,7 +507,7 @@ class ScaleDownState(_State, frozen=True):
     usage: UsageTracker = msgspec.field(default_factory=UsageTracker)
 
 
-class ScaleUpState(_State, frozen=True):
+class ScaleUpState(_State, kw_only=True, frozen=True):
     """State of scale-up.
 
     Attributes
@@ -523,7 +523,7 @@ class ScaleUpState(_State, frozen=True):
     degraded_loops: Count = 0
 
 
-class RememberedTemplate(_State, frozen=True):
+class RememberedTemplate(_State, kw_only=True, frozen=True):
     """A template of a node group that was built from a real node.
 
     Attributes
@@ -538,7 +538,7 @@ class RememberedTemplate(_State, frozen=True):
     added: Moment
 
 
-class RememberedTarget(_State, frozen=True):
+class RememberedTarget(_State, kw_only=True, frozen=True):
     """Target size of a node group at the end of a loop.
 
     Attributes
@@ -553,7 +553,7 @@ class RememberedTarget(_State, frozen=True):
     described: Count | None = None
 
 
-class LoopState(_State, frozen=True):
+class LoopState(_State, kw_only=True, frozen=True):
     """State that one loop of the Cluster Autoscaler passes to the next.
 
     Attributes

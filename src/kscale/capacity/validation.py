@@ -264,9 +264,7 @@ def validate(sources: Sequence[str]) -> Validation:
             if isinstance(loaded.obj, Node):
                 nodes.add(loaded.obj.name)
             elif isinstance(loaded.obj, Pod):
-                in_doubt += loaded.obj.status.phase not in ("Succeeded", "Failed") and selects_namespaces_by_labels(
-                    loaded.obj.spec
-                )
+                in_doubt += not loaded.obj.is_finished and selects_namespaces_by_labels(loaded.obj.spec)
                 if loaded.obj.spec.node_name:
                     placed[loaded.obj.spec.node_name] += 1
     for scaled, place in scaled_objects:

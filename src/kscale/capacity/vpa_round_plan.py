@@ -40,8 +40,6 @@ __all__ = [
     "update_plan",
 ]
 
-_ENDED = frozenset({"Succeeded", "Failed"})
-
 
 class AdmittedContainer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Resources that the admission webhook sets on a container of a new pod. Amounts are quantities by resource.
@@ -253,7 +251,7 @@ def plan_of_dump(cluster: Cluster, *, now: Moment, options: UpdaterOptions | Non
     """
     controllers, limit_ranges = read_controllers(cluster), LimitRanges(cluster.all("LimitRange"))
     vpas = list(cluster.all("VerticalPodAutoscaler"))
-    pods = [pod for pod in cluster.pods() if pod.spec.node_name and pod.status.phase not in _ENDED]
+    pods = [pod for pod in cluster.pods() if pod.spec.node_name and not pod.is_finished]
     inputs = UpdaterRound(vpas=vpas, pods=pods, controllers=controllers, limit_ranges=limit_ranges)
     result = run_updater(UpdaterState(), inputs, now=now, options=options, refuse=_Budgets(cluster, pods).refuse)
     plan = update_plan(cluster, inputs, result, _list_performed_actions(result), now=now)

@@ -335,7 +335,7 @@ def _scale_workloads(place: SharedCluster, cluster: Cluster, edit: PodsEdit) -> 
     running: dict[str, list[Pod]] = {}
     for pod in cluster.pods():
         parent = _get_topmost_owner(pod, controllers)
-        if parent and pod.status.phase not in ("Succeeded", "Failed"):
+        if parent and not pod.is_finished:
             running.setdefault(parent, []).append(pod)
     for name, key in _workloads(edit.scale, running):
         size, pods = edit.scale[key], running[name]

@@ -17,13 +17,13 @@ from kscale.capacity.catalogue import Catalogue
 from kscale.capacity.cost import price_of
 from kscale.capacity.groups import members_of
 from kscale.capacity.karpenter.plan import PoolOffers
-from kscale.capacity.losses import is_lost_with_node, make_pending
+from kscale.capacity.losses import make_pending
 from kscale.effects import Moment
 from kscale.errors import InputError
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.node_selectors import ZONE
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.objects.pod_owners import controller_of
+from kscale.objects.pod_owners import controller_of, is_lost_with_node
 from kscale.scheduling.compile.pod_classes import SharedPodClasses
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.classes.interner import PodClass
