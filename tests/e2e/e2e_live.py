@@ -17,8 +17,14 @@ from msgspec.structs import replace
 
 from e2e.control_plane import ControlPlane, Refused
 from e2e.real_api import RealApi, connected
-from kscale.drivers.leader_election import LEADER_METRICS, LeaderElectionOptions, LeaderElector
-from kscale.drivers.live import Live, LostLeadershipError, drive, lead
+from kscale.drivers.leader_election import (
+    LEADER_METRICS,
+    LeaderElectionOptions,
+    LeaderElector,
+    LostLeadershipError,
+    lead,
+)
+from kscale.drivers.live import Live, drive
 from kscale.drivers.process import EventRecorder
 from kscale.effects import Create, Event, Metric, Moment, Observation, Patch, Progress, Steps
 from kscale.objects.api.core import ConfigMap, ObjectReference

@@ -10,9 +10,10 @@ from kscale.objects.api.core import Pod
 from kscale.objects.decode import to_dict
 from kscale.objects.quantity import Quantity
 from kscale.world.kubernetes.client import Client
-from kscale.world.kubernetes.informer import Informer, ObjectSink
+from kscale.world.kubernetes.informer import Informer
 from kscale.world.kubernetes.performer import Performer
 from kscale.world.kubernetes.resources import Resources
+from kscale.world.kubernetes.stores import ObjectSink
 from kscale.world.protocols import Change, Clock, Watch
 
 __all__ = ["FakeKubelet"]

@@ -38,10 +38,9 @@ from kscale.simulation.scenario import Scenario
 from kscale.vpa import RecommenderOptions, RecommenderState, load_state, save_state
 from kscale.world.clock import SystemClock
 from kscale.world.kubernetes.client import Client, error_of
-from kscale.world.kubernetes.informer import ObjectSink
 from kscale.world.kubernetes.performer import Performer
 from kscale.world.kubernetes.resources import Resources
-from kscale.world.kubernetes.stores import ClusterSink
+from kscale.world.kubernetes.stores import ClusterSink, ObjectSink
 from kscale.world.kubernetes.transport import Answer, Call
 from kscale.world.metrics_apis import RESTMetrics
 from kscale.world.protocols import Watch

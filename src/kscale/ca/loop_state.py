@@ -326,9 +326,11 @@ RetryTimes = dict[str, Nanoseconds]
 """Backoff of a request after its next failure (nanoseconds, by UID); the entry used last is the last one."""
 
 
-class ProvisioningState(
-    msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
-):
+class _State(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """A part of the state that a loop saves; only fields that differ from their default are saved."""
+
+
+class ProvisioningState(_State, kw_only=True, frozen=True):
     """State of provisioning requests.
 
     Attributes
@@ -452,9 +454,7 @@ class Deletions(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_
     drained: dict[str, str] = {}
 
 
-class ScaleDownState(
-    msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
-):
+class ScaleDownState(_State, kw_only=True, frozen=True):
     """State of scale-down. Times are nanoseconds since 1970; null or absent: never.
 
     Scale-ups set their times; deletions are recorded by :func:`kscale.ca.run_once`, or by the executor of a plan.
@@ -504,9 +504,7 @@ class ScaleDownState(
     usage: UsageTracker = msgspec.field(default_factory=UsageTracker)
 
 
-class ScaleUpState(
-    msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
-):
+class ScaleUpState(_State, kw_only=True, frozen=True):
     """State of scale-up.
 
     Attributes
@@ -522,9 +520,7 @@ class ScaleUpState(
     degraded_loops: Count = 0
 
 
-class RememberedTemplate(
-    msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
-):
+class RememberedTemplate(_State, kw_only=True, frozen=True):
     """A template of a node group that was built from a real node.
 
     Attributes
@@ -539,9 +535,7 @@ class RememberedTemplate(
     added: Moment
 
 
-class RememberedTarget(
-    msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
-):
+class RememberedTarget(_State, kw_only=True, frozen=True):
     """Target size of a node group at the end of a loop.
 
     Attributes
@@ -556,9 +550,7 @@ class RememberedTarget(
     described: Count | None = None
 
 
-class LoopState(
-    msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
-):
+class LoopState(_State, kw_only=True, frozen=True):
     """State that one loop of the Cluster Autoscaler passes to the next.
 
     Attributes

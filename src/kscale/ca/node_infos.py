@@ -269,7 +269,6 @@ def build_node_templates(
     now: Moment,
     options: AutoscalingOptions | None = None,
     cache: Mapping[str, CachedTemplate] | None = None,
-    cache_ttl: int | None = None,
     suffix: str = "0",
     example_cache: TemplateCache | None = None,
     completed: TemplateCache | None = None,
@@ -284,8 +283,8 @@ def build_node_templates(
     A group without any of these has no template.
 
     ``examples_of`` returns nodes with their pods in the snapshot (None: the node is missing, which is an error).
-    ``cache_ttl`` is in nanoseconds (default: the option's). ``suffix`` ends the names of template nodes and their pods;
-    upstream's are random. ``example_cache`` caches what earlier calls built of the same examples and DaemonSets.
+    ``suffix`` ends the names of template nodes and their pods; upstream's are random. ``example_cache`` caches what
+    earlier calls built of the same examples and DaemonSets.
     With ``completed``, which caches the results, templates from nodes get the resources that only the provider's
     template has, as upstream does on AWS (``asg_tag_resource_node_info_provider.go``).
 
@@ -293,7 +292,7 @@ def build_node_templates(
     """
     options = options or default_options()
     taints = TaintConfig.from_options(options)
-    ttl = duration(options.node_info_cache_expire_time) if cache_ttl is None else cache_ttl
+    ttl = duration(options.node_info_cache_expire_time)
     result = TemplatesResult(cache=dict(cache or {}))
 
     def make(node: Node, group: NodeGroup, example: NodeTemplate | None) -> NodeTemplate:

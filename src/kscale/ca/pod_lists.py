@@ -43,7 +43,7 @@ from kscale.objects.pod_owners import (
     is_static_pod,
     pod_annotation,
 )
-from kscale.objects.times import format_duration, moment_in, parse_duration
+from kscale.objects.times import created_at, format_duration, parse_duration
 from kscale.objects.workloads import derived_uid
 from kscale.scheduling.coercion import priorities_of
 from kscale.scheduling.place import place as filter_out_schedulable
@@ -296,7 +296,7 @@ def split_pods(pods: Iterable[Pod], *, bypassed: Collection[str] = (), allowed: 
     bypassed, allowed = _include_empty_name(bypassed), _include_empty_name(allowed)
     lists: list[list[Pod]] = [[] for _ in _LISTS]
     for pod in pods:
-        if pod.status.phase not in ("Succeeded", "Failed"):
+        if not pod.is_finished:
             lists[_choose_list(pod, bypassed, allowed)].append(pod)
     return PodLists(**dict(zip(_LISTS, lists, strict=True)))
 
@@ -438,7 +438,7 @@ def filter_out_young_pods(pods: Iterable[Pod], now: Moment, delay: int = 0) -> P
     result = PodAgeResult()
     for pod in pods:
         own = _get_scale_up_delay(pod, delay, result.warnings)
-        old = now - _parse_creation_time(pod) > own
+        old = now - created_at(pod) > own
         (result.pods if old else result.young).append(pod)
     return result
 
@@ -576,7 +576,7 @@ def build_missing_pods(controllers: Iterable[KubeObject], pods: Iterable[Pod]) -
         if group is None or (pod.spec.scheduling_gates and not is_scheduling_gated(pod)):
             continue
         group.count += 1
-        if group.sample is None or _parse_creation_time(pod) > _parse_creation_time(group.sample):
+        if group.sample is None or created_at(pod) > created_at(group.sample):
             group.sample = pod
     return [
         _copy_sample_pod(group.sample, uid, number)
@@ -584,11 +584,6 @@ def build_missing_pods(controllers: Iterable[KubeObject], pods: Iterable[Pod]) -
         if group.sample is not None
         for number in range(1, group.desired - group.count + 1)
     ]
-
-
-def _parse_creation_time(pod: Pod) -> int:
-    """Return the pod's creation time in nanoseconds since 1970. Raises InputError if it is malformed."""
-    return moment_in(pod, pod.metadata.creation_timestamp, "metadata.creationTimestamp")
 
 
 def _copy_sample_pod(sample: Pod, owner: str, number: int) -> Pod:
@@ -718,7 +713,7 @@ def are_all_pods_new(pods: Iterable[Pod], now: Moment) -> bool:
         first_pods.setdefault(pod.metadata.creation_timestamp, pod)
     if not pods:
         return False
-    created = {text: _parse_creation_time(pod) for text, pod in first_pods.items()}
+    created = {text: created_at(pod) for text, pod in first_pods.items()}
     if min(created.values()) + UNSCHEDULABLE_POD_TIME_BUFFER > now:
         return True
     if max(created.values()) + UNSCHEDULABLE_POD_WITH_GPU_TIME_BUFFER <= now:

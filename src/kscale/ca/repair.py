@@ -62,11 +62,6 @@ class Repair(msgspec.Struct, kw_only=True, rename="camel"):
     healthy: bool = True
     error: ErrorRecord | None = None
 
-    @property
-    def ends_loop(self) -> bool:
-        """Return whether the loop ends: after an error or a fixed target size, or if the cluster is unhealthy."""
-        return not self.healthy or self.error is not None or bool(self.fixed)
-
     def targets(self, groups: Groups) -> dict[str, int]:
         """Return the new target sizes, by group id, of the groups that lost instances."""
         removed_counts: dict[str, int] = {}

@@ -21,7 +21,6 @@ __all__ = [
     "LOCAL_STORAGE_REQUESTED",
     "MINIMAL_RESOURCE_LIMIT_EXCEEDED",
     "MIN_REPLICAS_REACHED",
-    "NODE_GROUP_MAX_DELETION_COUNT_REACHED",
     "NODE_GROUP_MIN_SIZE_REACHED",
     "NOT_AUTOSCALED",
     "NOT_ENOUGH_PDB",
@@ -29,7 +28,6 @@ __all__ = [
     "NOT_SAFE_TO_EVICT_ANNOTATION",
     "NOT_UNDERUTILIZED",
     "NOT_UNNEEDED_LONG_ENOUGH",
-    "NOT_UNNEEDED_OTHER_REASON",
     "NOT_UNREADY_LONG_ENOUGH",
     "NO_BLOCKING_REASON",
     "NO_NODE_INFO",
@@ -56,12 +54,10 @@ NOT_AUTOSCALED: Final = "NotAutoscaled"
 NOT_UNNEEDED_LONG_ENOUGH: Final = "NotUnneededLongEnough"
 NOT_UNREADY_LONG_ENOUGH: Final = "NotUnreadyLongEnough"
 NODE_GROUP_MIN_SIZE_REACHED: Final = "NodeGroupMinSizeReached"
-NODE_GROUP_MAX_DELETION_COUNT_REACHED: Final = "NodeGroupMaxDeletionCountReached"
 ATOMIC_SCALE_DOWN_FAILED: Final = "AtomicScaleDownFailed"
 MINIMAL_RESOURCE_LIMIT_EXCEEDED: Final = "MinimalResourceLimitExceeded"
 CURRENTLY_BEING_DELETED: Final = "CurrentlyBeingDeleted"
 NOT_UNDERUTILIZED: Final = "NotUnderutilized"
-NOT_UNNEEDED_OTHER_REASON: Final = "NotUnneededOtherReason"
 RECENTLY_UNREMOVABLE: Final = "RecentlyUnremovable"
 NO_PLACE_TO_MOVE_PODS: Final = "NoPlaceToMovePods"
 BLOCKED_BY_POD: Final = "BlockedByPod"

@@ -423,7 +423,7 @@ def _users_of_claims(cluster: Cluster) -> dict[str, list[str]]:
     """
     users: dict[str, list[str]] = {}
     for pod in cluster.pods():
-        if pod.status.phase in ("Succeeded", "Failed"):
+        if pod.is_finished:
             continue
         for volume in pod.spec.volumes:
             if volume.persistent_volume_claim is not None:

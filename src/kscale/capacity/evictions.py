@@ -194,7 +194,7 @@ def get_protection(pod: Pod) -> str | None:
 
     A pod that has ended or is being deleted is not protected, nor is one with an invalid value.
     """
-    if pod.metadata.deletion_timestamp is not None or pod.status.phase in ("Succeeded", "Failed"):
+    if pod.metadata.deletion_timestamp is not None or pod.is_finished:
         return None
     value = pod_annotation(pod, DO_NOT_DISRUPT)
     return value if value == "true" or (value is not None and _parse_protection(value) is not None) else None

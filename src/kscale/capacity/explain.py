@@ -171,7 +171,7 @@ def pod_of_workload(cluster: Cluster, workload: KubeObject) -> tuple[str, Cluste
     controllers = read_controllers(cluster)
     pods = [pod for pod in cluster.pods() if pod.namespace == workload.namespace]
     own = [pod for pod in pods if _belongs(pod, workload, controllers)]
-    active = [pod for pod in own if pod.status.phase not in ("Succeeded", "Failed")]
+    active = [pod for pod in own if not pod.is_finished]
     chosen = next((pod for pod in active if not pod.spec.node_name), next(iter(active), None))
     if chosen is None:
         cluster, names = with_manifests(cluster, [_with_one_replica(workload)])

@@ -17,7 +17,7 @@ from kscale.effects import Moment, duration, moment
 from kscale.errors import InputError, Problem
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate, ProviderError
-from kscale.objects.times import moment_in
+from kscale.objects.times import created_at
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
@@ -179,11 +179,7 @@ def starting_nodes(
         except ProviderError:
             continue
         members = [node for node in nodes if known_groups.find_group_of_node(node.metadata.name) is group]
-        young = [
-            node
-            for node in members
-            if time - moment_in(node, node.metadata.creation_timestamp, "metadata.creationTimestamp") < limit
-        ]
+        young = [node for node in members if time - created_at(node) < limit]
         keys = dict.fromkeys(
             taint.key
             for node in young

@@ -23,7 +23,7 @@ from kscale.objects.api.meta import Condition
 from kscale.objects.argument_types import typed
 from kscale.objects.node_selectors import ZONE
 from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
+from kscale.objects.pod_owners import is_daemonset_pod, is_lost_with_node, is_mirror_pod
 from kscale.scheduling.session import Session
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
@@ -51,14 +51,6 @@ def make_pending(pod: Pod) -> Pod:
         spec=msgspec.structs.replace(pod.spec, node_name=""),
         status=PodStatus(phase="Pending", conditions=[unschedulable]),
     )
-
-
-def is_lost_with_node(pod: Pod) -> bool:
-    """Return whether a pod is not recreated elsewhere when its node is lost.
-
-    True for pods of DaemonSets, mirror pods, and pods that have finished.
-    """
-    return is_daemonset_pod(pod) or is_mirror_pod(pod) or pod.status.phase in ("Succeeded", "Failed")
 
 
 def smaller(group: NodeGroup, count: int, removed: Collection[str]) -> NodeGroup:

@@ -16,7 +16,7 @@ import msgspec
 from kscale.imports import lazy_pattern
 from kscale.objects.api.core import Node, NodeSelector, Pod
 from kscale.objects.node_selectors import INSTANCE_TYPES, compile_node_selector
-from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
+from kscale.objects.pod_owners import is_lost_with_node
 from kscale.snapshot.cluster import Cluster
 
 __all__ = [
@@ -162,7 +162,7 @@ def architectures_of(cluster: Cluster) -> Architectures:
     nodes = frozenset(filter(None, map(arch_of, cluster.nodes())))
     constraints: list[frozenset[str] | None] = []
     for pod in cluster.pods():
-        if pod.status.phase in ("Succeeded", "Failed") or is_daemonset_pod(pod) or is_mirror_pod(pod):
+        if is_lost_with_node(pod):
             continue
         constraints.append(_get_named_architectures(pod))
     named = [names for names in constraints if names is not None]

@@ -10,7 +10,7 @@ import msgspec
 
 from kscale.ca.estimator import EstimateOptions, estimate
 from kscale.capacity.losses import make_pending
-from kscale.capacity.mix import ALL, MixOptions, mix
+from kscale.capacity.mix import ALL, mix
 from kscale.objects.api.core import Container, ContainerStatus, Node, Pod
 from kscale.objects.api.meta import ResourceList
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
@@ -134,7 +134,7 @@ def compare_packing(
 
 
 def effect_on_pools(
-    cluster: Cluster, report: RecommendationReport, groups: Sequence[NodeGroup], *, options: MixOptions | None = None
+    cluster: Cluster, report: RecommendationReport, groups: Sequence[NodeGroup]
 ) -> tuple[PackedPools, PackedPools]:
     """Compute the cheapest mix of ``groups`` for the running pods: return (as they are, as recommended).
 
@@ -151,7 +151,7 @@ def effect_on_pools(
             after.remove(pod)
     # DaemonSet pods of new nodes get their recommended requests, too.
     new = [_template_resized(group, controllers, advised) for group in groups]
-    return _on_pools(before, groups, options), _on_pools(after, new, options)
+    return _on_pools(before, groups), _on_pools(after, new)
 
 
 def _template_resized(group: NodeGroup, controllers: Controllers, advised: Advised) -> NodeGroup:
@@ -162,12 +162,12 @@ def _template_resized(group: NodeGroup, controllers: Controllers, advised: Advis
     return msgspec.structs.replace(group, template=msgspec.structs.replace(group.template, pods=pods))
 
 
-def _on_pools(cluster: Cluster, groups: Sequence[NodeGroup], options: MixOptions | None) -> PackedPools:
+def _on_pools(cluster: Cluster, groups: Sequence[NodeGroup]) -> PackedPools:
     """Compute the cheapest mix of ``groups`` for all pods of a cluster, with the sums of the pods' requests.
 
     Requests of pods that the mix does not place, such as those of DaemonSets, count as well.
     """
-    plan = mix(cluster, groups, pods=ALL, options=options)
+    plan = mix(cluster, groups, pods=ALL)
     requests = [demand(pod) for pod in cluster.pods()]
     return PackedPools(
         cost=plan.cost,

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -27,7 +28,7 @@ from kscale.objects.decode import to_dict
 from kscale.objects.kinds import find_misspelled_kind
 from kscale.objects.names import FieldError, build_required_error, not_supported
 from kscale.objects.pod_resources import ignored_resources
-from kscale.objects.validation import missing_amounts, unknown_fields
+from kscale.objects.validation import find_unknown_fields, missing_amounts
 from kscale.records import Record
 from kscale.scheduling.plugins.inter_pod_affinity import format_namespace_warning, selects_namespaces_by_labels
 from kscale.snapshot.loading import LoadReport, load_objects
@@ -45,6 +46,7 @@ __all__ = [
 
 _REMOVED = {"autoscaling/v2beta1": "1.25", "autoscaling/v2beta2": "1.26"}
 _CONTROLLED_VALUES = ("RequestsAndLimits", "RequestsOnly")
+_MAX_UNKNOWN = 100
 _CHANGES = ("TargetHigherThanRequests", "TargetLowerThanRequests")
 
 
@@ -162,11 +164,14 @@ def _validate_scaled_object(obj: ScaledObject, data: dict[str, Any]) -> list[Ref
 
 
 def _unknown(data: Mapping[str, Any], type_: type[KubeObject]) -> list[Refusal]:
-    """Return a refusal for each field below ``spec`` that the type does not have; a warning for stored objects."""
+    """Return a refusal for each field below ``spec`` that the type does not have, the first 100.
+
+    The refusal is a warning for stored objects.
+    """
     stored = _is_stored(data)
-    fields = unknown_fields({"spec": data.get("spec")}, type_)
+    fields = islice(find_unknown_fields({"spec": data.get("spec")}, type_), _MAX_UNKNOWN)
     how = "the server drops it" if stored else "strict decoding refuses it"
-    return [Refusal(field, f"unknown field: {how}", is_warning=stored) for field in fields]
+    return [Refusal(field, f"unknown field: {how}", is_warning=stored) for field, _ in fields]
 
 
 def _refusal(error: FieldError) -> Refusal:
@@ -264,9 +269,7 @@ def validate(sources: Sequence[str]) -> Validation:
                     text = f"has no {', '.join(missing)}; a missing amount counts as 0"
                     lacking.append(str(replace(report.place(), message=text, field="status.allocatable")))
             elif isinstance(loaded.obj, Pod):
-                in_doubt += loaded.obj.status.phase not in ("Succeeded", "Failed") and selects_namespaces_by_labels(
-                    loaded.obj.spec
-                )
+                in_doubt += not loaded.obj.is_finished and selects_namespaces_by_labels(loaded.obj.spec)
                 lacking += [
                     str(replace(report.place(), message=f'the scheduler ignores the resource "{name}"', field=field))
                     for field, name in ignored_resources(loaded.obj.spec)

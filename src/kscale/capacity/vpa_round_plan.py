@@ -25,7 +25,7 @@ from kscale.vpa.advice.records import Effect
 from kscale.vpa.capping import CappingError, LimitRangeLookup, LimitRanges
 from kscale.vpa.container_resources import ProviderError, recommend_container_resources
 from kscale.vpa.controllers import DumpScales, read_controllers
-from kscale.vpa.options import AdmissionOptions, UpdaterOptions
+from kscale.vpa.options import UpdaterOptions
 from kscale.vpa.target import ControlledPods, get_pod_owner
 from kscale.vpa.updater import UnchangedPod, UpdaterResult, UpdaterRound, UpdaterState, run_updater
 
@@ -39,8 +39,6 @@ __all__ = [
     "recommendation_plan",
     "update_plan",
 ]
-
-_ENDED = frozenset({"Succeeded", "Failed"})
 
 
 class AdmittedContainer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -249,16 +247,14 @@ def update_plan(
     return _plan("vpa-updater", cluster, planned, changed, now)
 
 
-def plan_of_dump(
-    cluster: Cluster, *, now: Moment, options: UpdaterOptions | None = None, admission: AdmissionOptions | None = None
-) -> VPARoundPlan:
+def plan_of_dump(cluster: Cluster, *, now: Moment, options: UpdaterOptions | None = None) -> VPARoundPlan:
     """Plan a loop of the updater on a dump, with what the admission webhook sets on new pods; covers all VPAs.
 
     Evictions that a PodDisruptionBudget of the dump forbids are refused, as by the API server.
     """
     controllers, limit_ranges = read_controllers(cluster), LimitRanges(cluster.all("LimitRange"))
     vpas = list(cluster.all("VerticalPodAutoscaler"))
-    pods = [pod for pod in cluster.pods() if pod.spec.node_name and pod.status.phase not in _ENDED]
+    pods = [pod for pod in cluster.pods() if pod.spec.node_name and not pod.is_finished]
     inputs = UpdaterRound(vpas=vpas, pods=pods, controllers=controllers, limit_ranges=limit_ranges)
     result = run_updater(UpdaterState(), inputs, now=now, options=options, refuse=_Budgets(cluster, pods).refuse)
     plan = update_plan(cluster, inputs, result, _list_performed_actions(result), now=now)
@@ -278,7 +274,6 @@ def plan_of_dump(
             namespace=pod.namespace,
             controllers=controllers,
             limit_ranges=limit_ranges,
-            options=admission,
         )
         diagnostics |= dict.fromkeys([*map(str, answer.errors), *answer.diagnostics])
         if answer.vpa is not None:

@@ -1,4 +1,4 @@
-"""Flags that every running program has: cluster access, endpoints, logs, lease, limits of servers."""
+"""Flags that every running program has: world, cluster access, endpoints, logs, lease, limits of servers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kscale.world.serve.app import ConnectionLimits
     from kscale.world.serve.tls import ReloadingContext
 
-__all__ = ["IDLE", "ApiFlags", "LeaseFlags", "ProcessFlags", "ServerFlags", "host_name"]
+__all__ = ["IDLE", "ApiFlags", "LeaseFlags", "ProcessFlags", "ServerFlags", "WorldFlags", "host_name"]
 
 
 _SEVERITIES: Final = {"INFO": 0, "WARNING": 30, "ERROR": 40, "FATAL": 50}
@@ -226,3 +226,22 @@ class ApiFlags(OptionGroup):
 
     kube_api_qps: float = 50.0
     kube_api_burst: int = 100
+
+
+@dataclass(eq=False, repr=False, init=False)
+class WorldFlags(OptionGroup):
+    """Flags for the cluster, real or simulated, in which the program runs.
+
+    Attributes
+    ----------
+    world : live|simulated
+        Run on a cluster, or on a simulated one in virtual time, which prints what happened at the end.
+    scenario : FILE
+        Scenario of the simulated cluster (see kscale simulate); empty: the example that comes with kscale.
+    """
+
+    title = "World"
+    common = ("world", "scenario")
+
+    world: str = "live"
+    scenario: str = ""

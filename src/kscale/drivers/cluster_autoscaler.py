@@ -118,7 +118,7 @@ def is_recent_unschedulable(pod: Pod, now: Moment) -> bool:
 
     ``now``: current time in nanoseconds. False for a pod that has a node or has finished.
     """
-    if pod.status.phase in ("Succeeded", "Failed") or pod.spec.node_name:
+    if pod.is_finished or pod.spec.node_name:
         return False
     condition = next((each for each in pod.status.conditions or () if each.type == "PodScheduled"), None)
     if condition is None or condition.status != "False" or condition.reason != "Unschedulable":

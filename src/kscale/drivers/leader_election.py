@@ -1,4 +1,4 @@
-"""Leader election with a lease (upstream: ``client-go/tools/leaderelection``), without a clock.
+"""Leader election with a lease (upstream: ``client-go/tools/leaderelection``), and work that only a leader does.
 
 The machines of an elector use the times of their outcomes and no time of the lease, because clocks of candidates may
 differ. Run them with a clock that is never set (:class:`kscale.world.clock.SteadyClock`); otherwise a step of the
@@ -7,13 +7,16 @@ wall clock looks like an expired lease.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
+from kscale.drivers.live import Live, Scope
 from kscale.effects import (
     SECOND,
     ZERO_TIME,
@@ -33,13 +36,13 @@ from kscale.effects import (
     duration,
 )
 from kscale.effects.actions import Metric
-from kscale.errors import InputError, Problem
+from kscale.errors import InputError, KscaleError, Problem
 from kscale.objects.api.coordination import Lease, LeaseSpec
 from kscale.objects.api.core import ObjectReference
 from kscale.objects.api.meta import ObjectMeta
 from kscale.objects.times import micro_time
 
-__all__ = ["LEADER_METRICS", "LeaderElectionOptions", "LeaderElector"]
+__all__ = ["LEADER_METRICS", "LeaderElectionOptions", "LeaderElector", "LostLeadershipError", "lead"]
 
 _log = logging.getLogger(__name__)
 _API_VERSION: Final = "coordination.k8s.io/v1"
@@ -455,3 +458,105 @@ def _build_patch(lease: Lease, spec: LeaseSpec) -> dict[str, str | int | None]:
     if lease.spec.strategy is not None or lease.spec.preferred_holder is not None:
         patch |= {"strategy": None, "preferredHolder": None}  # fields of coordinated leader election
     return patch
+
+
+class LostLeadershipError(KscaleError, RuntimeError):
+    """Another process may lead now: this one must not act."""
+
+
+_T = TypeVar("_T")
+
+
+async def lead(
+    elector: LeaderElector,
+    live: Live,
+    work: Callable[[], Awaitable[_T]],
+    *,
+    lost: Callable[[], None] = lambda: None,
+    release: bool = False,
+    send: Callable[[bytes], Awaitable[str | ApiError]] | None = None,
+) -> _T | None:
+    """Run ``work`` while this process is the leader, and return its result.
+
+    Parameters
+    ----------
+    elector : LeaderElector
+        Acquires, renews and releases the lease.
+    live : Live
+        Runs the elector. Its clock must be unaffected by changes of the system time.
+    work : callable
+        Starts the work; called after the lease is acquired.
+    lost : callable
+        Called as soon as the lease is lost, before the work is cancelled.
+    release : bool
+        Release the lease after the work has ended. An :class:`~kscale.InputError` of the work always releases the
+        lease, as the process that reports it starts anew.
+    send : callable
+        Sends a merge patch (JSON) of the lease, and returns the new resource version or the error. The usual renewals
+        are sent with it. Default: all requests are actions, which take more time.
+
+    Returns
+    -------
+    object or None
+        The result of the work; None if ``live.scope`` ended before this process became the leader.
+
+    Raises
+    ------
+    LostLeadershipError
+        If the lease is lost. The work is cancelled by then.
+    Exception
+        What the work or the renewal of the lease raises.
+    """
+    if not await live.run(elector.acquire):
+        return None
+    renewal = live.scope.within()
+    renewing = asyncio.create_task(_renew(elector, live, renewal, send))
+    working = asyncio.ensure_future(work())
+    try:
+        await asyncio.wait([working, renewing], return_when=asyncio.FIRST_COMPLETED)
+        if not working.done() and live.scope.error is None:
+            lost()
+            renewing.result()
+            raise LostLeadershipError("lost master")
+        return await working
+    except InputError:
+        release = True
+        raise
+    finally:
+        renewal.cancel()
+        working.cancel()
+        await asyncio.wait([working, renewing])
+        for task in (working, renewing):
+            if not task.cancelled():
+                task.exception()  # retrieve it; the first exception is already being raised
+        live.scope.leave(renewal)
+        if release:
+            await live.run(elector.release, Scope())
+
+
+async def _renew(
+    elector: LeaderElector, live: Live, scope: Scope, send: Callable[[bytes], Awaitable[str | ApiError]] | None
+) -> None:
+    """Renew the lease until that has failed for ``renew_deadline`` or the scope ends; report the end of leadership.
+
+    ``send``: sends the patch of a usual renewal and returns the new resource version or an error; None: every renewal
+    is done by the elector's step machine, which also takes over after an error.
+    """
+    deadline, period = (each.total_seconds() for each in (elector.options.renew_deadline, elector.options.retry_period))
+    while True:
+        begun = live.now()
+        failed: Moment | None = None
+        if send is not None and (patch := elector.build_renewal(begun)) is not None:
+            part = scope.within(deadline)
+            try:
+                result = await part.limit(send(patch))
+            finally:
+                scope.leave(part)
+            if elector.finish_renewal(result, live.now()):
+                if await scope.sleep(period) is None:
+                    continue
+                await live.run(elector.stop_leading, scope)
+                return
+            failed = begun
+        if not await live.run(partial(elector.renew, failed=failed, once=send is not None), scope):
+            return

@@ -21,8 +21,8 @@ from msgspec.structs import replace
 
 from kscale.drivers.driver import Driver, pretending
 from kscale.drivers.event_correlator import CorrelatorOptions, EventCorrelator, make_event
-from kscale.drivers.leader_election import LEADER_METRICS, LeaderElectionOptions, LeaderElector
-from kscale.drivers.live import DRIVE_METRICS, Live, drive, lead
+from kscale.drivers.leader_election import LEADER_METRICS, LeaderElectionOptions, LeaderElector, lead
+from kscale.drivers.live import DRIVE_METRICS, Live, drive
 from kscale.effects import SECOND, ApiError, Event, Machine, Metric, Moment, Observation, duration
 from kscale.objects.api.core import Event as EventObject
 from kscale.objects.times import format_duration
@@ -296,8 +296,8 @@ async def run_process(
 
     ``build`` builds the program, at once or as a coroutine. ``served`` is called with the server once it listens.
     ``clock`` defaults to the system's, ``rng`` (for random waits) to a new generator. Raises
-    :class:`~kscale.drivers.live.LostLeadershipError` if the lease is lost, :class:`~kscale.InputError` if the program
-    cannot start, and unexpected exceptions of machines and informers.
+    :class:`~kscale.drivers.leader_election.LostLeadershipError` if the lease is lost, :class:`~kscale.InputError` if
+    the program cannot start, and unexpected exceptions of machines and informers.
     """
     clock = clock or SystemClock()
     steady = SteadyClock(clock)

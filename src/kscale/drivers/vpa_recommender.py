@@ -104,11 +104,10 @@ class VpaRecommender:
         explain: Callable[[VPARoundPlan], None] | None = None,
         advisor: StrategyAdvisor | None = None,
         storage: CheckpointStorage | None = None,
-        threads: int = 1,
     ) -> None:
         self.options = options or RecommenderOptions()
         self._planner = None if explain is None else RoundPlanner(explain)
-        self.state = RecommenderState(self.options, threads=threads)
+        self.state = RecommenderState(self.options)
         self._scales = scales if scales is not None else ScaleCache()
         self._feed = ControllerFeed(Controllers(scales=self._scales))
         self._pods: dict[PodKey, Pod | None] = {}

@@ -30,6 +30,7 @@ __all__ = [
     "PodAnnotation",
     "controller_of",
     "is_daemonset_pod",
+    "is_lost_with_node",
     "is_mirror_pod",
     "is_static_pod",
     "pod_annotation",
@@ -99,3 +100,11 @@ def is_static_pod(pod: Pod) -> bool:
     """Return whether a kubelet read the pod from a file or a URL instead of the API server."""
     source = pod_annotation(pod, CONFIG_SOURCE)
     return source is not None and source != "api"
+
+
+def is_lost_with_node(pod: Pod) -> bool:
+    """Return whether a pod is not recreated elsewhere when its node is lost.
+
+    True for pods of DaemonSets, mirror pods, and pods that have finished.
+    """
+    return is_daemonset_pod(pod) or is_mirror_pod(pod) or pod.is_finished

@@ -10,7 +10,7 @@ from typing import Final
 from kscale.imports import lazy_pattern
 from kscale.objects.api.core import Taint, Toleration
 
-__all__ = ["first_untolerated", "tolerates", "tolerates_all"]
+__all__ = ["first_untolerated", "taint_key", "tolerates", "tolerates_all"]
 
 _CANONICAL = lazy_pattern(r"0|-?[1-9][0-9]{0,18}")
 _FEW: Final = 8
@@ -24,6 +24,11 @@ def _read_int(text: str) -> int | None:
         return None
     number = int(text)
     return number if -(2**63) <= number < 2**63 else None
+
+
+def taint_key(taints: Iterable[Taint]) -> tuple[tuple[str, str, str], ...]:
+    """Return (key, value, effect) of each taint: equal for lists of taints that differ at most in ``timeAdded``."""
+    return tuple((taint.key, taint.value, taint.effect) for taint in taints)
 
 
 def tolerates(toleration: Toleration, taint: Taint, *, comparison_operators: bool = False) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from kscale.errors import ArgumentError, InputError, Problem, show_value
 from kscale.imports import lazy_pattern
 
 __all__ = [
+    "created_at",
     "duration",
     "format_duration",
     "format_time",
@@ -74,6 +75,11 @@ class _Keyed(Protocol):
     def key(self) -> str: ...
 
 
+class _Created(_Keyed, Protocol):
+    @property
+    def metadata(self) -> Any: ...
+
+
 def moment_in(obj: _Keyed, text: str | None, field: str) -> int:
     """Return :func:`moment_of` for a ``field`` of an object.
 
@@ -83,6 +89,14 @@ def moment_in(obj: _Keyed, text: str | None, field: str) -> int:
         return moment_of(text)
     except ValueError as error:
         raise InputError(Problem(str(error), "", f"{type(obj).__name__} {obj.key}", field)) from None
+
+
+def created_at(obj: _Created) -> int:
+    """Return the time at which an object was created in nanoseconds since 1970; :data:`ZERO_TIME` if it has none.
+
+    Raises InputError, which names the object, if the text is not a time.
+    """
+    return moment_in(obj, obj.metadata.creation_timestamp, "metadata.creationTimestamp")
 
 
 _RESOLUTION: Final = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, get_args, get_origin
 
@@ -26,13 +26,13 @@ __all__ = [
     "Finding",
     "check",
     "check_times",
+    "find_unknown_fields",
     "is_share",
     "is_unusual",
     "missing_amounts",
     "plain_rule",
     "refuse_repeated_keys",
     "share_of",
-    "unknown_fields",
 ]
 
 
@@ -156,41 +156,41 @@ def _find_repeated_keys(value: Any, path: str) -> Iterator[tuple[str, str]]:
             yield from _find_repeated_keys(item, f"{path}[{index}]")
 
 
-_MOST = 100
 _type_info = cache(msgspec.inspect.type_info)
+_NOT_MODELLED: Final[dict[type, frozenset[str]]] = {ObjectMeta: frozenset({"managedFields", "selfLink"})}
+"""Fields of the API that nothing here reads."""
 
 
-def unknown_fields(data: Mapping[str, Any], type_: type[msgspec.Struct], path: str = "") -> list[str]:
-    """Return the paths of the fields of plain ``data`` that a struct does not have, the first 100.
+def find_unknown_fields(
+    data: Mapping[str, Any], type_: type[msgspec.Struct], path: str = ""
+) -> Iterator[tuple[str, Collection[str]]]:
+    """Yield (path, names of the fields that exist there) for each field of plain ``data`` that a struct does not have.
 
-    ``path``: the path of ``data``, with which they begin.
+    ``path``: the path of ``data``, with which the paths begin.
     """
-    paths = []
-    for unknown_path in _find_unknown_fields(data, _type_info(type_), path):
-        paths.append(unknown_path)
-        if len(paths) == _MOST:
-            break
-    return paths
+    return _find_unknown_fields(data, _type_info(type_), path)
 
 
-def _find_unknown_fields(value: Any, type_: msgspec.inspect.Type, path: str) -> Iterator[str]:
-    """Yield the path of each field in plain data that the type does not have."""
-    if isinstance(type_, msgspec.inspect.UnionType):
-        type_ = next(each for each in type_.types if not isinstance(each, msgspec.inspect.NoneType))
-    if isinstance(type_, msgspec.inspect.StructType) and isinstance(value, Mapping):
-        fields = _get_fields(type_.cls)
-        for name, each in value.items():
-            place = f"{path}.{name}" if path else str(name)
-            if name in fields:
-                yield from _find_unknown_fields(each, fields[name], place)
-            else:
-                yield place
-    elif isinstance(type_, msgspec.inspect.ListType) and isinstance(value, list):
-        for i, each in enumerate(value):
-            yield from _find_unknown_fields(each, type_.item_type, f"{path}[{i}]")
-    elif isinstance(type_, msgspec.inspect.DictType) and isinstance(value, Mapping):
-        for name, each in value.items():
-            yield from _find_unknown_fields(each, type_.value_type, f"{path}[{name}]")
+def _find_unknown_fields(value: Any, type_: msgspec.inspect.Type, path: str) -> Iterator[tuple[str, Collection[str]]]:
+    """Yield (path, names of the fields that exist there) for each field of plain data that the type does not have."""
+    match type_:
+        case msgspec.inspect.UnionType():
+            for member in type_.types:
+                yield from _find_unknown_fields(value, member, path)
+        case msgspec.inspect.ListType() if isinstance(value, list):
+            for i, each in enumerate(value):
+                yield from _find_unknown_fields(each, type_.item_type, f"{path}[{i}]")
+        case msgspec.inspect.DictType() if isinstance(value, Mapping):
+            for name, each in value.items():
+                yield from _find_unknown_fields(each, type_.value_type, f"{path}[{name}]")
+        case msgspec.inspect.StructType() if isinstance(value, Mapping):
+            fields = _get_fields(type_.cls)
+            for name, each in value.items():
+                place = f"{path}.{name}" if path else str(name)
+                if name in fields:
+                    yield from _find_unknown_fields(each, fields[name], place)
+                elif name not in _NOT_MODELLED.get(type_.cls, ()):
+                    yield place, fields
 
 
 @cache

@@ -168,11 +168,6 @@ class PlaceResult(Result):
         return len(self._order)
 
     @property
-    def placed_records(self) -> list[tuple[PodRecord, int]]:
-        """Return (pod, number of its node) for the pods that fit, in the order they were placed."""
-        return [(self.records[i], int(self.node[i])) for i in self._order.tolist()]
-
-    @property
     def placed_in_order(self) -> dict[str, list[str]]:
         """Return node -> pods placed on it, in the order they were placed."""
         pods_by_node: dict[str, list[str]] = {}

@@ -28,6 +28,7 @@ from kscale.objects.api.volumes import Volume
 from kscale.objects.node_selectors import REGIONS, ZONES, compile_node_selector
 from kscale.objects.quantity import Quantity
 from kscale.objects.selectors import EVERYTHING, Selector, SelectorError, SelectorIndex, compile_selector
+from kscale.objects.workloads import is_bound
 from kscale.scheduling.profile import NAME, Context, NodeFacts, selector_columns
 from kscale.snapshot.classes.interner import PodClass
 from kscale.snapshot.object_store import Informers
@@ -50,7 +51,6 @@ __all__ = [
     "get_migrated_plugins",
     "in_tree_index",
     "inline",
-    "is_bound",
     "not_found",
     "not_owned",
     "provisioned_by",
@@ -507,17 +507,11 @@ class ClaimUsers(dict[tuple[str, str], int]):
         return snapshot.memo.get(cls, make)
 
 
-_BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 _ZERO: Final = Quantity("0")
 
 _NO_VOLUME: Final = "node(s) didn't find available persistent volumes to bind"
 _NO_ROOM: Final = "node(s) did not have enough free storage"
-
-
-def is_bound(claim: PersistentVolumeClaim) -> bool:
-    """Check whether a claim is bound completely to its volume."""
-    return bool(claim.spec.volume_name) and _BIND_COMPLETED in (claim.metadata.annotations or {})
 
 
 def size_of(claim: PersistentVolumeClaim) -> Quantity:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kscale.objects.api.core import Node, Pod, Taint
 from kscale.objects.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, to_integers
 from kscale.objects.quantity import Quantity
+from kscale.objects.taints import taint_key
 
 __all__ = [
     "EXCLUSION_REASONS",
@@ -324,7 +325,7 @@ class NodeColumns:
         self.unschedulable = np.fromiter((node.spec.unschedulable for node in nodes), np.uint8, len(nodes))
         self.allocatable = allocatable
         self.slots, self.taints, self.taint_ids = slots, taints, taint_ids
-        self._taint_index = {_taint_key(node_taints): i for i, node_taints in enumerate(taints)}
+        self._taint_index = {taint_key(node_taints): i for i, node_taints in enumerate(taints)}
         self._freeze()
         return self
 
@@ -403,11 +404,11 @@ class NodeColumns:
                 kinds.append(amounts)
             kind_of.append(kind)
             taints = tuple([taint for taint in node.spec.taints if taint.effect in ("NoSchedule", "NoExecute")])
-            taint_key = _taint_key(taints)
-            if taint_key not in self._taint_index:
-                self._taint_index[taint_key] = len(self.taints)
+            key = taint_key(taints)
+            if key not in self._taint_index:
+                self._taint_index[key] = len(self.taints)
                 self.taints.append(taints)
-            taint_ids.append(self._taint_index[taint_key])
+            taint_ids.append(self._taint_index[key])
         where = np.array(rows, dtype=np.int64)
         self.unschedulable[where] = [node.spec.unschedulable for node in nodes]
         self.taint_ids[where] = taint_ids
@@ -430,8 +431,3 @@ class NodeColumns:
             column.ids = read_only(column.ids)
             self._labels[key] = column
         return column
-
-
-def _taint_key(taints: _Taints) -> tuple[tuple[str, str, str], ...]:
-    """Return (key, value, effect) of each taint: equal for lists of taints that differ at most in ``timeAdded``."""
-    return tuple((taint.key, taint.value, taint.effect) for taint in taints)

@@ -19,6 +19,8 @@ from kscale.objects.decode import ObjectHead, decoder, from_dict, from_json, jso
 from kscale.objects.validation import check_times
 
 __all__ = [
+    "INITIAL_EVENTS_END",
+    "Bookmark",
     "ServerEvent",
     "ServerList",
     "UnreadableError",
@@ -31,6 +33,8 @@ __all__ = [
     "read_object",
 ]
 
+INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+"""Annotation of the bookmark that ends a streaming list."""
 _T = TypeVar("_T")
 _Object = TypeVar("_Object", bound=KubeObject)
 
@@ -229,3 +233,14 @@ def read_change(line: bytes, type_: type[_Object]) -> tuple[str, _Object] | None
     except UnreadableError:
         return None
     return event.type, event.object
+
+
+class _BookmarkMeta(ApiStruct):
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class Bookmark(ApiStruct):
+    """The object of a BOOKMARK event."""
+
+    metadata: _BookmarkMeta = msgspec.field(default_factory=_BookmarkMeta)

@@ -131,8 +131,8 @@ def test_translation() -> None:
     assert without_template.status.replicas is None
 
 
-def inject(*buffers: CapacityBuffer, answers: Any = (), **options: Any) -> Ran:
-    return run_steps(inject_buffer_pods_steps(buffers, {"shop/web": template()}, now=N0, **options), *answers)
+def inject(*buffers: CapacityBuffer, answers: Any = ()) -> Ran:
+    return run_steps(inject_buffer_pods_steps(buffers, {"shop/web": template()}, now=N0), *answers)
 
 
 READY = ("ReadyForProvisioning", True)

@@ -74,7 +74,7 @@ def test_mixed_provider(
         Groups([group]),
         now=N0,
         cache=cache,
-        cache_ttl=span(minutes=1),
+        options=ca.AutoscalingOptions(node_info_cache_expire_time=timedelta(minutes=1)),
     )
     provider_ids = {name: template.node.spec.provider_id for name, template in built.templates.items()}
     assert provider_ids == ({} if expected is None else {"ng": expected})

@@ -71,7 +71,7 @@ def test_old_unregistered_instances(at: int, removed: list[str]) -> None:
     assert result.removed == ({"g": removed} if removed else {})
     assert ran.actions == ([DeleteNodes(group="g", nodes=tuple(removed))] if removed else [])
     assert [event.message for event in ran.events] == [f"Removed unregistered node {name}" for name in removed]
-    assert not result.ends_loop
+    assert (result.healthy, result.error, result.fixed) == (True, None, [])
 
 
 def test_instance_with_unknown_group_stays() -> None:
@@ -132,7 +132,7 @@ def test_the_first_refusal_ends_it() -> None:
         ("DeleteUnregisteredFailed", "Failed to remove node a-2: no"),
     ]
     assert result.warnings == ["Failed to remove unregistered nodes: no"]
-    assert not result.ends_loop
+    assert (result.healthy, result.error, result.fixed) == (True, None, [])
 
 
 @pytest.mark.parametrize("field", ["target_size_error", "options_error"])
@@ -157,7 +157,7 @@ def test_an_unhealthy_cluster_is_left_alone() -> None:
     state = update_nodes(ClusterStateRegistry(), nodes, groups, now=N0, options=options).state
     ran = run_dry(repair_steps(state, groups, now=N0, options=options), now=N0)
     result, messages = ran.value, [event.message for event in ran.events]
-    assert (result.healthy, result.ends_loop) == (False, True)
+    assert not result.healthy
     assert (messages, ran.actions) == (["Cluster is unhealthy"], [])
 
 
@@ -199,7 +199,7 @@ def test_failed_instances_are_deleted(
         assert result.deleted == ({"g": deleted} if deleted else {})
         force = "force_delete_failed_nodes" in options
         assert ran.actions == ([DeleteNodes(group="g", nodes=tuple(deleted), force=force)] if deleted else [])
-        assert result.ends_loop is ("options_error" in more)
+        assert (result.error is not None) is ("options_error" in more)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_failed_deletions_are_only_logged() -> None:
 def test_targets_that_are_too_high(at: int, fixed: bool) -> None:
     result, ran = repair([group("ng1", 1, 1, 3, 1)], at * MINUTE)
     assert ran.actions == ([DecreaseTargetSize(group="ng1", delta=-2)] if fixed else [])
-    assert (result.fixed, result.ends_loop) == (["ng1"] if fixed else [], fixed)
+    assert result.fixed == (["ng1"] if fixed else [])
 
 
 def test_targets_that_are_too_low_stay() -> None:
@@ -252,4 +252,3 @@ def test_a_target_that_cannot_be_lowered() -> None:
     result, _ = repair([group("ng1", 1, 1, 3, 1)], answers={"ng1": "no"})
     assert result.error is not None
     assert (result.error.type, result.error.message) == ("cloudProviderError", "failed to decrease ng1: no")
-    assert result.ends_loop

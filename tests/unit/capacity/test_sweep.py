@@ -23,9 +23,9 @@ from kscale import InputError
 from kscale.capacity.groups import groups_from
 from kscale.capacity.sweep import Shared, sweep
 from kscale.capacity.whatif import Base, Scenario, scenarios_from, whatif
-from kscale.capacity.whatif.edits import World
 from kscale.capacity.whatif.running import Fleet, rows_of_base, rows_of_fleet
 from kscale.capacity.whatif.scenarios import combine_variations
+from kscale.capacity.whatif.world import World
 from unit.capacity.sweep_functions import added, dies, dies_once
 from unit.capacity.test_whatif import base
 

@@ -33,9 +33,10 @@ from kscale.capacity.group_templates import with_templates
 from kscale.capacity.groups import groups_from, recognise_groups
 from kscale.capacity.losses import smaller
 from kscale.capacity.whatif import Base, ScenarioRow, parse_condition, read_scenarios, scenarios_from, whatif
-from kscale.capacity.whatif.edits import Nodes, SharedCluster, World, apply_edit
+from kscale.capacity.whatif.edits import apply_edit
 from kscale.capacity.whatif.questions import DecisionCache, Facts
 from kscale.capacity.whatif.scenarios import READ, Question, combine_variations, scenarios_schema_text
+from kscale.capacity.whatif.world import Nodes, SharedCluster, World
 from kscale.cli.commands.whatif import whatif_view
 from kscale.objects.node_selectors import INSTANCE_TYPE
 from kscale.objects.nodegroup import Groups, NodeGroup

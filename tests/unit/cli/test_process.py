@@ -25,7 +25,7 @@ from kscale.cli.go_flags import KLOG_IDLE, GoCommand, Idle, given_flags, read_in
 from kscale.cli.process import FAILED, _create_event_loop, run_program, set_up_logs
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags
 from kscale.cli.terminal import Terminal
-from kscale.drivers.live import LostLeadershipError
+from kscale.drivers.leader_election import LostLeadershipError
 from kscale.drivers.process import Program, ProgramContext
 from kscale.errors import InputError
 from unit.cli.support import kscale

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from kscale.drivers.leader_election import LeaderElectionOptions, LeaderElector
-from kscale.drivers.live import Live, LostLeadershipError, lead
+from kscale.drivers.leader_election import LeaderElectionOptions, LeaderElector, LostLeadershipError, lead
+from kscale.drivers.live import Live
 from kscale.effects import (
     SECOND,
     Action,

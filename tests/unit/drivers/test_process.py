@@ -16,8 +16,8 @@ import pytest
 from kscale.ca.legacy.metrics import LEGACY_METRICS as METRICS_1_3
 from kscale.ca.metrics import METRICS
 from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS
-from kscale.drivers.leader_election import LEADER_METRICS, LeaderElectionOptions
-from kscale.drivers.live import DRIVE_METRICS, LostLeadershipError
+from kscale.drivers.leader_election import LEADER_METRICS, LeaderElectionOptions, LostLeadershipError
+from kscale.drivers.live import DRIVE_METRICS
 from kscale.drivers.process import HealthCheck, HealthCheckOptions, ProcessOptions, Program, ProgramContext, run_process
 from kscale.drivers.vpa_admission import ADMISSION_METRICS
 from kscale.drivers.vpa_recommender import RECOMMENDER_METRICS

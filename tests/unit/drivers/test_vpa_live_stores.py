@@ -25,7 +25,7 @@ from kscale.objects.api.vpa import VerticalPodAutoscaler
 from kscale.objects.decode import from_dict, to_dict
 from kscale.vpa.capping import LimitRanges
 from kscale.vpa.options import RecommenderOptions, UpdaterOptions
-from kscale.world.kubernetes.informer import ObjectSink
+from kscale.world.kubernetes.stores import ObjectSink
 from kscale.world.protocols import Watch
 from unit.snapshot.test_pod_fields import PODS
 

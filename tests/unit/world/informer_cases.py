@@ -11,9 +11,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
 from kscale.world.kubernetes.client import Client
-from kscale.world.kubernetes.informer import Informer, ObjectSink
+from kscale.world.kubernetes.informer import Informer
 from kscale.world.kubernetes.reflector import Reflector
 from kscale.world.kubernetes.resources import Resources
+from kscale.world.kubernetes.stores import ObjectSink
 from kscale.world.protocols import Change, Clock, Watch
 
 __all__ = ["CASES", "Api", "pod"]

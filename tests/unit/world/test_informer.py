@@ -17,10 +17,10 @@ from kscale.effects import SECOND, Observation
 from kscale.objects.api.meta import KubeObject
 from kscale.world.clock import VirtualClock, run_in_virtual_time
 from kscale.world.kubernetes.client import Client
-from kscale.world.kubernetes.informer import Informer, ObjectSink, _read_bookmark
+from kscale.world.kubernetes.informer import Informer, _read_bookmark
 from kscale.world.kubernetes.reflector import Reflector
 from kscale.world.kubernetes.resources import Resources
-from kscale.world.kubernetes.stores import ClusterSink
+from kscale.world.kubernetes.stores import ClusterSink, ObjectSink
 from kscale.world.kubernetes.transport import FREE_BYTES, Answer, Buffers, Call, ServerLimits
 from kscale.world.protocols import Change, Clock, Watch
 from kscale.world.simulated.api_server import merge

@@ -16,8 +16,7 @@ from kscale.errors import InputError
 from kscale.objects.api.core import Node, Pod
 from kscale.objects.api.resource import ResourceClaim
 from kscale.snapshot.cluster import Cluster
-from kscale.world.kubernetes.informer import ObjectSink
-from kscale.world.kubernetes.stores import ClusterSink
+from kscale.world.kubernetes.stores import ClusterSink, ObjectSink
 from kscale.world.protocols import Change, Watch
 from kscale.world.server_data import (
     UnreadableError,

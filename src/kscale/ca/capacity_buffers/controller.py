@@ -43,7 +43,7 @@ from kscale.objects.names import go_quote
 from kscale.objects.pod_resources import demand
 from kscale.objects.quantity import Quantity
 from kscale.objects.selectors import SelectorError, compile_selector
-from kscale.objects.times import moment_in
+from kscale.objects.times import created_at
 
 __all__ = [
     "ACTIVE_PROVISIONING_STRATEGY",
@@ -445,7 +445,7 @@ def reconcile_buffers_steps(
     p = Progress(now)
     ordered = sorted(
         filter(is_managed_buffer, buffers),
-        key=lambda buffer: (_parse_creation_time(buffer), buffer.name),
+        key=lambda buffer: (created_at(buffer), buffer.name),
     )
     errors: list[str] = []
     templates: dict[str, PodTemplate] = {}
@@ -541,11 +541,6 @@ class ReconciliationTimes(msgspec.Struct, eq=False):
             if time is not None:
                 oldest["false"] = min(oldest["false"], time)
             elif not buffer.status.conditions:
-                oldest["true"] = min(oldest["true"], _parse_creation_time(buffer))
+                oldest["true"] = min(oldest["true"], created_at(buffer))
         name = "capacity_buffer_oldest_reconciliation_timestamp_seconds"
         return [build_observation(name, time // SECOND, new_buffer=is_new) for is_new, time in oldest.items()]
-
-
-def _parse_creation_time(buffer: CapacityBuffer) -> Moment:
-    """Return the creation time in nanoseconds; the zero time if it is missing. Raises InputError if it is malformed."""
-    return moment_in(buffer, buffer.metadata.creation_timestamp, "metadata.creationTimestamp")

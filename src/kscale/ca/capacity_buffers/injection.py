@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -148,23 +148,21 @@ def inject_buffer_pods_steps(
     templates: Mapping[str, PodTemplate],
     *,
     now: Moment,
-    strategies: Collection[str] = (ACTIVE_PROVISIONING_STRATEGY,),
-    safe_to_evict: bool = True,
 ) -> StepsOf[WriteStatus, InjectedBufferPods]:
     """Build the fake pods of every provisionable buffer, and write the Provisioning condition of buffers.
 
-    A buffer counts if its strategy is among ``strategies``, if it is ready or already provisioned, and if its template
+    A buffer counts if its strategy is active provisioning, if it is ready or already provisioned, and if its template
     (``templates``: by ``namespace/name``) still has the generation that the buffer's status names; other buffers are
     left alone. For a buffer whose pods can be built, the condition is written as True in every loop. Otherwise there
-    are no pods, and the condition is written as False, unless the status says so already. ``safe_to_evict``: annotate
-    the pods, so that they do not block a scale-down. The result has the pods and their buffers, and a warning for each
-    failed status write.
+    are no pods, and the condition is written as False, unless the status says so already. The pods are annotated so
+    that they do not block a scale-down. The result has the pods and their buffers, and a warning for each failed status
+    write.
     """
     p, injected = Progress(moment(now)), InjectedBufferPods()
     for buffer in buffers:
         status = buffer.status
         if (
-            status.provisioning_strategy not in strategies
+            status.provisioning_strategy != ACTIVE_PROVISIONING_STRATEGY
             or not _is_provisionable(buffer)
             or _has_template_changed(buffer, templates)
         ):
@@ -180,7 +178,7 @@ def inject_buffer_pods_steps(
             continue
         assert template is not None
         assert status.replicas is not None
-        for pod in _build_buffer_pods(buffer, template.template, status.replicas, safe_to_evict):
+        for pod in _build_buffer_pods(buffer, template.template, status.replicas):
             injected.pods.append(pod)
             injected.buffers[pod.metadata.uid] = buffer
         yield from _write_buffer_status(
@@ -255,16 +253,13 @@ def _write_buffer_status(
         injected.warnings.append(f"Failed to update buffer status for buffer {buffer.name}, error: {error.message}")
 
 
-def _build_buffer_pods(
-    buffer: CapacityBuffer, template: PodTemplateSpec, count: int, safe_to_evict: bool
-) -> Iterable[Pod]:
-    """Yield ``count`` fake pods of the template whose owner is the buffer.
-
-    ``safe_to_evict``: annotate them, so that they do not block a scale-down.
-    """
-    annotations = {**(template.metadata.annotations or {}), "podType": "capacityBufferFakePod"}
-    if safe_to_evict:
-        annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"] = "true"
+def _build_buffer_pods(buffer: CapacityBuffer, template: PodTemplateSpec, count: int) -> Iterable[Pod]:
+    """Yield ``count`` fake pods of the template whose owner is the buffer. They do not block a scale-down."""
+    annotations = {
+        **(template.metadata.annotations or {}),
+        "podType": "capacityBufferFakePod",
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": "true",
+    }
     owner = OwnerReference(
         api_version=buffer.api_version or _BUFFER_API_VERSION,
         kind="CapacityBuffer",

@@ -27,8 +27,8 @@ from kscale.objects.api.core import PodSpec, PodTemplate
 from kscale.objects.api.meta import KubeObject, ObjectMeta, OwnerReference
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.kinds import RESTMappingError
-from kscale.objects.pod_resources import container_requests
-from kscale.objects.times import moment_in
+from kscale.objects.pod_resources import container_requests, is_pod_level_resource
+from kscale.objects.times import created_at
 
 __all__ = [
     "BUFFER_API_VERSION",
@@ -220,7 +220,7 @@ def default_pod_requests(pod: dict[str, Any]) -> dict[str, Any]:
             for name, amount in to_dict(_sum_container_requests(spec)).items()
             if name.startswith(_HUGE_PAGES_PREFIX)
         }
-        limits = {name: amount for name, amount in own["limits"].items() if _is_pod_level_resource(name)}
+        limits = {name: amount for name, amount in own["limits"].items() if is_pod_level_resource(name)}
         requests = {**limits, **asked, **(own.get("requests") or {})}
         spec["resources"] = {**own, **({"requests": requests} if requests else {})}
     return {**pod, "spec": spec}
@@ -236,11 +236,6 @@ def _default_container_requests(container: dict[str, Any]) -> dict[str, Any]:
 def _sum_container_requests(spec: dict[str, Any]) -> Any:
     """Return the sum of the container requests of a pod spec (:func:`container_requests`)."""
     return container_requests(from_dict(spec, PodSpec))
-
-
-def _is_pod_level_resource(name: str) -> bool:
-    """Check whether a pod can request the resource for all its containers together."""
-    return name in ("cpu", "memory") or name.startswith(_HUGE_PAGES_PREFIX)
 
 
 ResolveWorkloadAction = Discover | GetScale | List | GetUnstructured | Preview
@@ -309,9 +304,7 @@ def _resolve_from_newest_pod(
         return None, None, f"{missing}{pods.error.message}"
     if not pods.value:
         return None, status.replicas, ""
-    newest = max(
-        pods.value, key=lambda pod: moment_in(pod, pod.metadata.creation_timestamp, "metadata.creationTimestamp")
-    )
+    newest = max(pods.value, key=created_at)
     pod = yield from p.act(GetUnstructured(kind="Pod", api_version="v1", namespace=namespace, name=newest.name))
     if pod.error is not None:
         return None, None, f"{missing}{pod.error.message}"

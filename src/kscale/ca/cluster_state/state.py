@@ -28,7 +28,7 @@ from kscale.effects.moments import ComparedDuration, Count, Nanoseconds
 from kscale.objects.api.core import Node
 from kscale.objects.conditions import changed_at
 from kscale.objects.nodegroup import Groups, InstanceStatus, NodeGroup, NodeGroupAutoscalingOptions, ProviderError
-from kscale.objects.times import moment_in
+from kscale.objects.times import created_at
 
 __all__ = [
     "LEGACY_NODE_STARTUP_TIME",
@@ -711,7 +711,7 @@ def _get_readiness_lists(node: Node, deleted: bool, suspended: bool, young_since
         return ("deleted",)
     if suspended:
         return ("suspended",)
-    if moment_in(node, node.metadata.creation_timestamp, "metadata.creationTimestamp") > young_since:
+    if created_at(node) > young_since:
         return ("not_started",)
     return ("unready", "resource_unready") if get_readiness(node).reason == RESOURCE_NOT_READY_REASON else ("unready",)
 
@@ -725,7 +725,7 @@ def _get_legacy_readiness_lists(node: Node, deleted: bool, now: Moment) -> tuple
     """
     if deleted:
         return ("deleted",)
-    created = moment_in(node, node.metadata.creation_timestamp, "metadata.creationTimestamp")
+    created = created_at(node)
     starting = any(
         (each.type, each.status) in _LEGACY_NOT_STARTED_CONDITIONS
         and changed_at(node, each) - created < LEGACY_STATUS_SETTING_DELAY

@@ -36,7 +36,7 @@ from kscale.objects.api.cluster_autoscaler import ProvisioningRequest
 from kscale.objects.api.core import Pod
 from kscale.objects.conditions import changed_at, find
 from kscale.objects.pod_owners import pod_annotation
-from kscale.objects.times import moment_in
+from kscale.objects.times import created_at
 from kscale.scheduling.place import PlaceResult, PlaceState, place
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.object_store import Informers
@@ -171,7 +171,7 @@ def refresh_requests_steps(
             if _has_passed(changed_at(request, provisioned), DEFAULT_RESERVATION_TIME, now):
                 expired.append(request)
         elif len(failed) < _MAX_UPDATED - len(expired) and _has_passed(
-            _get_creation_time(request), DEFAULT_EXPIRATION_TIME, now
+            created_at(request), DEFAULT_EXPIRATION_TIME, now
         ):
             failed.append(request)
     for request in expired:
@@ -193,11 +193,6 @@ def refresh_requests_steps(
             error = yield from requests.delete(p, request)
             _record_outcome(result, result.deleted, "Couldn't delete old", request, error)
     return result
-
-
-def _get_creation_time(request: ProvisioningRequest) -> Moment:
-    """Return the creation time of the request. Raises InputError if it is invalid."""
-    return moment_in(request, request.metadata.creation_timestamp, "metadata.creationTimestamp")
 
 
 def _has_passed(since: Moment, length: int, now: Moment) -> bool:

@@ -5,7 +5,7 @@ Upstream: ``simulator/utilization``, ``simulator/dynamicresources/utils``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Final
 
@@ -198,21 +198,19 @@ def sum_usage(
     now_ns: int,
     skip_daemon_set_pods: bool = False,
     skip_mirror_pods: bool = False,
-    requests_of: Callable[[Pod], ResourceList] = occupancy,
 ) -> Usage:
     """Sum the pods' requests of the given resources, in thousandths, separately for skipped pods.
 
     Pods of DaemonSets and mirror pods are skipped if the argument for their kind is set.
-    Pods that exceeded their grace period by 30 seconds do not count, unless they are skipped. ``requests_of`` returns
-    the requests of a pod.
+    Pods that exceeded their grace period by 30 seconds do not count, unless they are skipped.
     """
     used: list[ResourceList] = []
     skipped: list[ResourceList] = []
     for pod in pods:
         if (skip_daemon_set_pods and is_daemonset_pod(pod)) or (skip_mirror_pods and is_mirror_pod(pod)):
-            skipped.append(requests_of(pod))
+            skipped.append(occupancy(pod))
         elif pod.metadata.deletion_timestamp is None or not is_long_terminating(pod, now_ns):
-            used.append(requests_of(pod))
+            used.append(occupancy(pod))
     return Usage(
         used={name: _sum_milli_values(name, used) for name in resources},
         skipped={name: _sum_milli_values(name, skipped) for name in resources} if skipped else {},
@@ -229,7 +227,6 @@ def calculate_utilization(
     gpu: GpuConfig | None = None,
     dra_slices: Iterable[ResourceSlice] = (),
     dra_claims: Iterable[ResourceClaim] = (),
-    requests_of: Callable[[Pod], ResourceList] = occupancy,
 ) -> Utilization:
     """Return the utilization of a node: of its GPU, else of its fullest device pool, else of cpu or memory.
 
@@ -247,7 +244,6 @@ def calculate_utilization(
         now_ns=now_ns,
         skip_daemon_set_pods=skip_daemon_set_pods,
         skip_mirror_pods=skip_mirror_pods,
-        requests_of=requests_of,
     )
     return calculate_utilization_from_usage(node, usage, gpu=gpu, dra_slices=dra_slices, dra_claims=dra_claims)
 

@@ -39,7 +39,7 @@ from kscale.objects.go_numbers import parse_int64
 from kscale.objects.nodegroup import DURATION_OPTIONS, Groups
 from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod, is_static_pod
 from kscale.objects.pod_resources import occupancy, resize_infeasible
-from kscale.objects.times import moment_in
+from kscale.objects.times import created_at, moment_in
 from kscale.snapshot.columns import REMOVED, NodeColumns
 from kscale.snapshot.snapshot import Snapshot
 
@@ -353,7 +353,7 @@ def collect_node_moments(nodes: Sequence[Node]) -> set[Moment]:
         moments.update(from_text(text) for text in texts if text)
     except ValueError:
         for node in nodes:
-            moment_in(node, node.metadata.creation_timestamp, "metadata.creationTimestamp")
+            created_at(node)
             for each in node.status.conditions:
                 changed_at(node, each)
             for number, taint in enumerate(node.spec.taints):

@@ -34,7 +34,7 @@ from kscale.capacity.consolidation.records import (
 from kscale.capacity.cost import prices_of, set_prices
 from kscale.capacity.evictions import Evictions, node_hold, relocate
 from kscale.capacity.group_templates import with_templates
-from kscale.capacity.losses import is_lost_with_node, make_pending
+from kscale.capacity.losses import make_pending
 from kscale.capacity.machine_types import instance_type_of
 from kscale.capacity.mix import MixOptions, Offer, bound_cost_of_nodes
 from kscale.capacity.records import round_money
@@ -43,8 +43,8 @@ from kscale.objects.api.core import Node, Pod
 from kscale.objects.argument_types import typed
 from kscale.objects.node_selectors import HOSTNAME, REGION, ZONE
 from kscale.objects.nodegroup import Groups, NodeGroup, NodeTemplate
-from kscale.objects.pod_owners import DO_NOT_DISRUPT, is_daemonset_pod, pod_annotation
-from kscale.objects.times import moment_in
+from kscale.objects.pod_owners import DO_NOT_DISRUPT, is_daemonset_pod, is_lost_with_node, pod_annotation
+from kscale.objects.times import created_at, moment_in
 from kscale.scheduling.bounds.effort import checked_bound
 from kscale.scheduling.place import place
 from kscale.scheduling.scores.options import ScoreOptions
@@ -204,7 +204,7 @@ class _Path:
 
         Pods of DaemonSets do not count. Raises InputError for a time that is missing or cannot be read.
         """
-        events = [moment_in(node, node.metadata.creation_timestamp, "metadata.creationTimestamp") for node in nodes]
+        events = [created_at(node) for node in nodes]
         for record, node in zip(self._first.placed, self._first.placed_node.tolist(), strict=True):
             if not is_daemonset_pod(record.pod):
                 started = moment_in(record.pod, record.pod.status.start_time, "status.startTime")

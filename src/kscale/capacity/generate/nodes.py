@@ -107,7 +107,6 @@ POOL_LABEL = "eks.amazonaws.com/nodegroup"
 REGION = "us-east-1"
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 CREATED = "2026-03-02T08:11:29Z"
-MIB = 2**20
 
 
 @dataclass(frozen=True, slots=True)

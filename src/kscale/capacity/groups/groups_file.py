@@ -12,7 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Container, Iterator
 from dataclasses import replace as dataclasses_replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +21,7 @@ from msgspec.structs import replace
 from kscale.errors import InputError, Problem
 from kscale.files import read_input
 from kscale.objects.api.core import Node, Pod, Taint
-from kscale.objects.api.meta import ApiStruct, ObjectMeta, ResourceList
+from kscale.objects.api.meta import ApiStruct, ResourceList
 from kscale.objects.api.resource import ResourceSlice
 from kscale.objects.api.storage import CSINode
 from kscale.objects.argument_types import typed
@@ -30,7 +29,7 @@ from kscale.objects.decode import escape, from_dict, syntax_problem
 from kscale.objects.names import go_quote, label_value_errors, qualified_name_errors
 from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions, NodeTemplate
 from kscale.objects.quantity import Quantity
-from kscale.objects.validation import check, refuse_repeated_keys
+from kscale.objects.validation import check, find_unknown_fields, refuse_repeated_keys
 from kscale.records import components_of
 from kscale.snapshot.text.files import decompress
 
@@ -498,8 +497,8 @@ def groups_from(
         first.setdefault(entry.id, index)
         mistakes = [Problem(message, source, place, field) for field, message in _find_errors(entry, node_names)]
         if entry.template is not None:
-            unknown = _unknown_fields(item["template"], _template_type(), "template")
-            mistakes += [Problem(message, source, place, field) for field, message in unknown]
+            for field, names in find_unknown_fields(item["template"], GroupTemplate, "template"):
+                mistakes.append(Problem(f"unknown field; there are {', '.join(names)}", source, place, field))
         for position, name in enumerate(entry.nodes):
             if name in owner:
                 text = f'node "{name}" is of groups[{owner[name]}] already'
@@ -606,40 +605,6 @@ def _find_template_errors(entry: GroupEntry) -> Iterator[tuple[str, str]]:
         for finding in check(pod):
             if finding.fatal and finding.field != "metadata.name":
                 yield f"pods[{position}].{finding.field}", finding.message
-
-
-_ALSO_KNOWN: Final[dict[type, frozenset[str]]] = {ObjectMeta: frozenset({"managedFields", "selfLink"})}
-"""Fields of the API that nothing here reads."""
-
-
-@cache
-def _template_type() -> msgspec.inspect.Type:
-    """Return msgspec's description of the type of ``template``."""
-    return msgspec.inspect.type_info(GroupTemplate)
-
-
-def _unknown_fields(data: Any, type_: msgspec.inspect.Type, path: str) -> Iterator[tuple[str, str]]:
-    """Yield (path, message) for every field of plain data that the API type does not have.
-
-    ``path``: of ``data`` in the file.
-    """
-    match type_:
-        case msgspec.inspect.UnionType():
-            for member in type_.types:
-                yield from _unknown_fields(data, member, path)
-        case msgspec.inspect.ListType() if isinstance(data, list):
-            for i, item in enumerate(data):
-                yield from _unknown_fields(item, type_.item_type, f"{path}[{i}]")
-        case msgspec.inspect.DictType() if isinstance(data, dict):
-            for key, item in data.items():
-                yield from _unknown_fields(item, type_.value_type, f"{path}[{key}]")
-        case msgspec.inspect.StructType() if isinstance(data, dict):
-            fields = {field.encode_name: field.type for field in type_.fields}
-            for name, item in data.items():
-                if name in fields:
-                    yield from _unknown_fields(item, fields[name], f"{path}.{name}")
-                elif name not in _ALSO_KNOWN.get(type_.cls, ()):
-                    yield f"{path}.{name}", f"unknown field; there are {', '.join(fields)}"
 
 
 def _labels(field: str, labels: dict[str, str] | None) -> Iterator[tuple[str, str]]:

@@ -17,13 +17,13 @@ from kscale.capacity.karpenter.node_claim import OfferedPools
 from kscale.capacity.karpenter.node_pools import NODE_POOL, NodePool, NodePools
 from kscale.capacity.karpenter.offerings import remaining_of_pools
 from kscale.capacity.karpenter.scheduler import Placement, place_pods
-from kscale.capacity.losses import is_lost_with_node, make_pending
+from kscale.capacity.losses import make_pending
 from kscale.effects import Moment
 from kscale.objects.api.core import Node, Pod, Taint, Toleration
 from kscale.objects.api.policy import PodDisruptionBudget
 from kscale.objects.conditions import is_true, pod_ready
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.objects.pod_owners import controller_of, is_daemonset_pod, is_mirror_pod
+from kscale.objects.pod_owners import controller_of, is_daemonset_pod, is_lost_with_node, is_mirror_pod
 from kscale.objects.selectors import compile_selector
 from kscale.objects.taints import tolerates_all
 from kscale.snapshot.snapshot import Snapshot
@@ -290,8 +290,7 @@ def is_drained(pod: Pod) -> bool:
 
     It does not wait for pods of DaemonSets, mirror pods, pods that have ended, or pods that tolerate the disruption.
     """
-    has_ended = pod.status.phase in ("Succeeded", "Failed")
-    return not has_ended and not tolerates_disruption(pod) and not is_mirror_pod(pod) and not is_daemonset_pod(pod)
+    return not is_lost_with_node(pod) and not tolerates_disruption(pod)
 
 
 def tolerates_disruption(pod: Pod) -> bool:
@@ -302,7 +301,7 @@ def tolerates_disruption(pod: Pod) -> bool:
 
 def _is_active(pod: Pod) -> bool:
     """Check whether a pod neither ended nor is being deleted."""
-    return pod.status.phase not in ("Succeeded", "Failed") and pod.metadata.deletion_timestamp is None
+    return not pod.is_finished and pod.metadata.deletion_timestamp is None
 
 
 def _is_replaced(pod: Pod) -> bool:

@@ -19,7 +19,7 @@ from kscale.objects.api.core import Node, Pod
 from kscale.objects.argument_types import check_fields, typed
 from kscale.objects.node_selectors import ZONE
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.objects.pod_owners import is_daemonset_pod, is_mirror_pod
+from kscale.objects.pod_owners import is_daemonset_pod, is_lost_with_node
 from kscale.objects.pod_resources import to_integers
 from kscale.objects.quantity import Quantity
 from kscale.snapshot.cluster import Cluster
@@ -259,7 +259,7 @@ def _make_all_pods_pending(cluster: Cluster) -> Snapshot:
     """
     result = Cluster(item for item in cluster if not isinstance(item, (Node, Pod)))
     for pod in cluster.pods():
-        if pod.status.phase in ("Succeeded", "Failed") or is_daemonset_pod(pod) or is_mirror_pod(pod):
+        if is_lost_with_node(pod):
             continue
         if pod.metadata.deletion_timestamp is not None or pod.spec.scheduling_gates:
             continue

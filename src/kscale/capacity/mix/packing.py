@@ -35,12 +35,6 @@ class Packed:
         """Check whether this packing is better: fewer missing items, then a lower cost."""
         return (int(self.missing.sum()), self.cost(kinds)) < (int(other.missing.sum()), other.cost(kinds))
 
-    def count_bins(self, kinds: BinKinds) -> NDArray[np.int64]:
-        """Return the number of bins of each kind, int64[T]."""
-        counts = np.zeros(kinds.size, dtype=np.int64)
-        np.add.at(counts, self.kind, self.copies)
-        return counts
-
 
 class Packing:
     """The bins fixed so far.

@@ -27,8 +27,8 @@ from kscale.capacity.mix import ALL, MixOptions, MixPlan, bound_cost_of_nodes, m
 from kscale.capacity.mix.offers import subjects
 from kscale.capacity.records import EstimateReport
 from kscale.capacity.scale_down import ScaleDownNode, ScaleDownReport, report_scale_down
-from kscale.capacity.whatif.edits import Nodes, World
 from kscale.capacity.whatif.scenarios import Question
+from kscale.capacity.whatif.world import Nodes, World
 from kscale.effects import Moment, moment
 from kscale.errors import InputError
 from kscale.objects.api.core import Pod

@@ -28,7 +28,7 @@ from kscale.capacity.groups.recognition import has_members
 from kscale.capacity.karpenter.plan import PoolOffers
 from kscale.capacity.mix import MixOptions
 from kscale.capacity.records import UNLIMITED
-from kscale.capacity.whatif.edits import SharedCluster, World, apply_edit, get_digest_text, text_of
+from kscale.capacity.whatif.edits import apply_edit, get_digest_text, text_of
 from kscale.capacity.whatif.questions import Decision, DecisionCache, Simulate
 from kscale.capacity.whatif.scenarios import (
     BASELINE,
@@ -42,6 +42,7 @@ from kscale.capacity.whatif.scenarios import (
     WhatIfReport,
     explain_change,
 )
+from kscale.capacity.whatif.world import SharedCluster, World
 from kscale.effects import Moment, moment
 from kscale.errors import InputError, Problem
 from kscale.objects.api.meta import KubeObject

@@ -6,9 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
-from kscale.cli.commands.simulate import INTERRUPTED, HorizonOption, SeedOption, format_time, interruptible
+from kscale.cli.commands.simulate import (
+    INTERRUPTED,
+    HorizonOption,
+    SeedOption,
+    format_time,
+    interruptible,
+    read_settings,
+)
 from kscale.cli.output import Answer, Cell, Column, Row, Show, Table, View, make_columns, money_cell
 from kscale.cli.pictures import compared_simulation_blocks
 
@@ -53,13 +58,9 @@ def command(
     InputError
         If the scenario cannot be read or built.
     """
-    from kscale.simulation import compare_profiles, read_scenario
+    from kscale.simulation import compare_profiles
 
-    parsed = read_scenario(scenario)
-    if horizon:
-        parsed = replace(parsed, horizon=horizon)
-    if seed is not None:
-        parsed = replace(parsed, seed=seed)
+    parsed = read_settings(scenario, horizon, seed)
     if provisioners:
         return _compare_provisioners(parsed, scenario, show)
     with show.terminal.step("simulating") as update:

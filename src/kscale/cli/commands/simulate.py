@@ -21,6 +21,7 @@ from kscale.cli.terminal import plural, pods, progress
 
 if TYPE_CHECKING:
     from kscale.simulation import Setup, SimulationReport
+    from kscale.simulation.scenario import Scenario
 
 __all__ = [
     "INTERRUPTED",
@@ -29,6 +30,7 @@ __all__ = [
     "command",
     "format_time",
     "interruptible",
+    "read_settings",
     "setup_of",
     "simulation_view",
 ]
@@ -102,6 +104,17 @@ def command(
     )
 
 
+def read_settings(path: Path, horizon: str, seed: int | None) -> Scenario:
+    """Read a scenario file and replace its horizon and seed by those of the options, if these are set.
+
+    Raises InputError if the file cannot be read or has errors.
+    """
+    from kscale.simulation import read_scenario
+
+    replaced = {"horizon": horizon or None, "seed": seed}
+    return replace(read_scenario(path), **{name: value for name, value in replaced.items() if value is not None})
+
+
 def setup_of(
     scenario: Path, source: BeginningCluster, horizon: str, seed: int | None, show: Show, provisioner: str = ""
 ) -> Setup:
@@ -109,13 +122,9 @@ def setup_of(
 
     Raises InputError if the scenario or the cluster cannot be read or has errors.
     """
-    from kscale.simulation import build, read_scenario
+    from kscale.simulation import build
 
-    settings = read_scenario(scenario)
-    if horizon:
-        settings = replace(settings, horizon=horizon)
-    if seed is not None:
-        settings = replace(settings, seed=seed)
+    settings = read_settings(scenario, horizon, seed)
     if provisioner:
         settings = replace(settings, provisioner=provisioner)
     cluster = read_cluster(source, show.terminal) if source.has_input else ()

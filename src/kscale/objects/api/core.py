@@ -367,6 +367,11 @@ class Pod(KubeObject):
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether the pod has ended: its phase is Succeeded or Failed."""
+        return self.status.phase in ("Succeeded", "Failed")
+
 
 class PodTemplateSpec(ApiStruct):
     """Template of a controller's pods."""

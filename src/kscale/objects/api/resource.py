@@ -265,21 +265,10 @@ class BasicDevice(ApiStruct):
     binding_failure_conditions: list[str] = []
 
 
-class Device(ApiStruct):
+class Device(BasicDevice):
     """A device."""
 
     name: str = ""
-    attributes: dict[str, DeviceAttribute] | None = None
-    capacity: dict[str, DeviceCapacity] | None = None
-    consumes_counters: list[DeviceCounterConsumption] = []
-    node_name: str | None = None
-    node_selector: NodeSelector | None = None
-    all_nodes: bool | None = None
-    taints: list[DeviceTaint] = []
-    allow_multiple_allocations: bool | None = None
-    binds_to_node: bool | None = None
-    binding_conditions: list[str] = []
-    binding_failure_conditions: list[str] = []
     basic: BasicDevice | None = None  # v1beta1 only; moved up on decoding
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _engine
+from kscale.objects.taints import taint_key
 from kscale.scheduling.devices.claims import Devices
 from kscale.scheduling.profile import CORDON, CSI, DEVICES, FEATURES, HOSTNAME, NAME, TAINTS, Context, NodeFacts
 from kscale.snapshot.snapshot import BeforeLosses, Snapshot
@@ -226,10 +227,10 @@ class NodeClasses:
         nodes = self.ctx.snapshot.columns
         if not self.extra:
             return nodes.taint_ids.astype(np.int64)
-        codes_by_key = {_taint_key(taints): i for i, taints in enumerate(nodes.taints)}
+        codes_by_key = {taint_key(taints): i for i, taints in enumerate(nodes.taints)}
         ids = []
         for facts in self.extra:
-            key = _taint_key(tuple(t for t in facts.taints if t.effect in ("NoSchedule", "NoExecute")))
+            key = taint_key(tuple(t for t in facts.taints if t.effect in ("NoSchedule", "NoExecute")))
             ids.append(codes_by_key.setdefault(key, len(codes_by_key)))
         return self._with_extra(nodes.taint_ids, ids)
 
@@ -283,11 +284,6 @@ def _number_codes(codes: Codes) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     number = np.zeros(width, dtype=np.int32)
     number[codes[first]] = np.arange(len(first), dtype=np.int32)
     return number[codes], first
-
-
-def _taint_key(taints: Sequence[Any]) -> tuple[tuple[str, str, str], ...]:
-    """Return a key that is equal for lists of equal taints, whatever their ``timeAdded`` is."""
-    return tuple((taint.key, taint.value, taint.effect) for taint in taints)
 
 
 def _csi_key(csi: Any) -> Any:

@@ -14,6 +14,7 @@ import msgspec
 from kscale.objects.api.core import NodeSelector
 from kscale.objects.api.storage import PersistentVolume, PersistentVolumeClaim
 from kscale.objects.decode import enc_hook
+from kscale.objects.workloads import is_bound
 from kscale.scheduling.plugins.base import NOTHING, ExplainContext, NodeFilter, Numbers, Plugin, PreFilter
 from kscale.scheduling.profile import CSI, Context, NodeFacts, selector_columns
 from kscale.scheduling.status import Status, error, unresolvable
@@ -26,7 +27,6 @@ from kscale.scheduling.volumes import (
     class_name,
     get_migrated_plugins,
     in_tree_index,
-    is_bound,
     not_found,
     not_owned,
     reachable_from,

@@ -16,9 +16,8 @@ import msgspec
 from kscale.effects import ApiError, Wait
 from kscale.effects.actions import Metric, Observation
 from kscale.errors import InputError, Problem
-from kscale.objects.api.meta import ApiStruct, KubeObject, is_older_version, object_key, shorten
-from kscale.objects.kinds import find_kind
-from kscale.world.kubernetes.client import Client, RequestFailedError, read_status
+from kscale.objects.api.meta import shorten
+from kscale.world.kubernetes.client import Client, RequestFailedError
 from kscale.world.kubernetes.reflector import (
     Asked,
     Batch,
@@ -37,24 +36,20 @@ from kscale.world.kubernetes.reflector import (
 )
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.transport import PIECE_BYTES, Buffer, Call, ConnectionFailedError, Stream
-from kscale.world.protocols import Change, Clock, Watch
+from kscale.world.protocols import Clock, Watch
 from kscale.world.server_data import (
-    ServerEvent,
+    INITIAL_EVENTS_END,
+    Bookmark,
     UnreadableError,
-    UnreadableObjectError,
-    read_change,
     read_event,
     read_json,
-    read_list,
-    read_object,
 )
 
-__all__ = ["UNREADABLE", "WATCH_METRICS", "Absorbed", "Informer", "ObjectSink", "Sink", "Unreadable"]
+__all__ = ["UNREADABLE", "WATCH_METRICS", "Absorbed", "Informer", "Sink", "Unreadable"]
 
 
 _log = logging.getLogger(__name__)
-_INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
-_LIST_END: Final = _INITIAL_EVENTS_END.encode()
+_LIST_END: Final = INITIAL_EVENTS_END.encode()
 _NAMES_LOGGED: Final = 1024
 
 
@@ -112,18 +107,6 @@ class Sink(Protocol):
         ...
 
 
-class _Meta(ApiStruct):
-    resource_version: str = ""
-    annotations: dict[str, str] | None = None
-
-
-class _Bookmark(ApiStruct):
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
-
-
-_CHANGES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
-
-
 class Unreadable:
     """Objects of one kind that were skipped as unreadable: each skip is counted, each object is logged once."""
 
@@ -152,192 +135,6 @@ class Unreadable:
         """Forget an object that is readable again or deleted, so that its next problem is logged."""
         if self._logged:
             self._logged.pop(name, None)
-
-
-class ObjectSink:
-    """Sink that keeps the objects of one kind as structs.
-
-    ``changed`` is called after each change. A list replaces all objects at its end, with deletions first (client-go's
-    ``Replace``); until then the old objects stay.
-
-    An object that cannot be read is skipped (:attr:`unreadable`). Its last readable version stays; an object that was
-    never readable is absent. If an object does not even contain its name, the list or watch fails, since the
-    object would otherwise count as deleted.
-    """
-
-    __slots__ = ("_changed", "_listing", "_skipped", "_type", "objects", "watch")
-
-    def __init__(self, watch: Watch, changed: Callable[[Change], None]) -> None:
-        self.watch = watch
-        self.objects: dict[str, KubeObject] = {}
-        """Objects by ``namespace/name``, in the order of arrival."""
-        self._type = find_kind(watch.api_version, watch.kind) or KubeObject
-        self._changed = changed
-        self._listing: dict[str, KubeObject] | None = None
-        self._skipped = Unreadable(watch.kind)
-
-    @property
-    def settled(self) -> bool:
-        """Return True: there is nothing to wait for after a list."""
-        return True
-
-    @property
-    def unreadable(self) -> int:
-        """Return how many objects could not be read."""
-        return self._skipped.count
-
-    def begin(self) -> None:
-        """Begin a new list; an unfinished one is discarded."""
-        self._listing = {}
-
-    def read_page(self, data: bytes) -> tuple[str, str]:
-        """Add a page to the list in progress (or store its objects at once if there is none).
-
-        Returns (resource version, continue token). Unreadable objects are skipped. Raises InputError if the data is not
-        a list, or an object has no name.
-        """
-        try:
-            page = read_list(data)
-        except UnreadableError as error:
-            raise InputError(f"not a list of {self.watch.kind}: {error}") from None
-        if not page.kind.endswith("List"):
-            raise InputError(f"not a list of {self.watch.kind} but a {page.kind or 'text without a kind'}")
-        for raw in page.items:
-            try:
-                self._insert(self._read(raw))
-            except UnreadableObjectError as error:
-                self._skip(error)
-        return page.resource_version, page.continue_
-
-    def settle(self) -> None:
-        """End a list: report objects that it does not contain as deleted, then store the others.
-
-        Objects whose version has not changed are not reported. No effect if no list is in progress.
-        """
-        listed, self._listing = self._listing, None
-        if listed is None:
-            return
-        for key in [key for key in self.objects if key not in listed]:
-            old = self.objects.pop(key)
-            self._changed(Change(watch=self.watch, old=old, missed=True))
-        for new in listed.values():
-            self._store(new)
-
-    def read_events(self, data: bytes) -> Absorbed:
-        """Apply the complete lines of a watch, up to the first ERROR event.
-
-        Unreadable objects are skipped; events of an unknown type are logged. Raises InputError if a line is not a watch
-        event, or an object has no name.
-        """
-        end = data.rfind(b"\n") + 1
-        count, version, only_added, synced, failed = 0, "", True, False, None
-        for line in data[:end].splitlines():
-            if not line.strip():
-                continue
-            change = read_change(line, self._type)
-            if change is not None:
-                count += 1
-                only_added = only_added and change[0] == "ADDED"
-                version = _newest(version, self._apply(change[0], self._set_kind(change[1])))
-                continue
-            try:
-                event = read_event(line)
-            except UnreadableError as error:
-                raise InputError(f"not a watch of {self.watch.kind}: {error}") from None
-            if event.type == "ERROR":
-                failed = read_status(event.object) or ApiError("an ERROR event without a status", reason="Unknown")
-                break
-            count += 1
-            only_added = only_added and event.type == "ADDED"
-            if event.type == "BOOKMARK":
-                try:
-                    meta = read_json(event.object, _Bookmark).metadata
-                except UnreadableError as error:
-                    raise InputError(f"not a bookmark of {self.watch.kind}: {error}") from None
-                if (meta.annotations or {}).get(_INITIAL_EVENTS_END) == "true":
-                    synced, version = True, ""  # the version of a list is that of this bookmark
-                version = _newest(version, meta.resource_version)
-            elif event.type in _CHANGES:
-                version = _newest(version, self._apply_slowly(event))
-            else:
-                _log.error("Unknown watch event %r of %s", event.type, self.watch.kind)
-        return Absorbed(end, count, version, only_added, synced, failed)
-
-    def _apply(self, type_: str, new: KubeObject) -> str:
-        """Apply an event (``type_``: ``ADDED``, ``MODIFIED`` or ``DELETED``) and return its object's version."""
-        if type_ != "DELETED":
-            return self._insert(new)
-        self._remove(new.key, new)
-        return new.metadata.resource_version
-
-    def _apply_slowly(self, event: ServerEvent) -> str:
-        """Apply an event whose object may be unreadable, and return the object's resource version.
-
-        An unreadable object is skipped; if it was deleted, the object with its name is removed.
-        """
-        try:
-            return self._apply(event.type, self._read(event.object))
-        except UnreadableObjectError as error:
-            if event.type == "DELETED" and error.head.name:
-                self._remove(object_key(error.head.namespace, error.head.name))
-            self._skip(error)
-            return error.head.resource_version
-
-    def _remove(self, key: str, last: KubeObject | None = None) -> None:
-        """Remove an object if it is present, and report the change.
-
-        ``last``: final version of the object (None: cannot be read). During a list the object is only removed from the
-        list.
-        """
-        if self._listing is not None:
-            self._listing.pop(key, None)
-        elif (old := self.objects.pop(key, None)) is not None:
-            self._changed(Change(watch=self.watch, old=last or old))
-
-    def _skip(self, error: UnreadableObjectError) -> None:
-        """Log and count an unreadable object. During a list its last readable version stays in the list.
-
-        Raises InputError if the object has no name.
-        """
-        head = error.head
-        if not head.name:
-            raise InputError(f"a {self.watch.kind} without an identity: {error}") from None
-        key = object_key(head.namespace, head.name)
-        self._skipped.report(key, error)
-        if self._listing is not None and key in self.objects:
-            self._listing.setdefault(key, self.objects[key])
-
-    def _read(self, raw: msgspec.Raw) -> KubeObject:
-        """Decode an object. Raises UnreadableObjectError."""
-        return self._set_kind(read_object(raw, self._type))
-
-    def _set_kind(self, obj: KubeObject) -> KubeObject:
-        """Set kind and version of an object in place, note that it is readable, and return it."""
-        obj.kind, obj.api_version = self.watch.kind, self.watch.api_version
-        self._skipped.forget(obj.key)
-        return obj
-
-    def _insert(self, new: KubeObject) -> str:
-        """Add an object to the list in progress, or else store it, and return its resource version."""
-        if self._listing is not None:
-            self._listing[new.key] = new
-        else:
-            self._store(new)
-        return new.metadata.resource_version
-
-    def _store(self, new: KubeObject) -> None:
-        """Store an object and report the change. No effect if the stored one has the same resource version."""
-        old = self.objects.get(new.key)
-        version = new.metadata.resource_version
-        if old is not None and version and old.metadata.resource_version == version:
-            return
-        self.objects[new.key] = new
-        self._changed(Change(watch=self.watch, old=old, new=new))
-
-
-def _newest(version: str, later: str) -> str:
-    """Return ``later``, or ``version`` if ``later`` is empty or an older resource version."""
-    return version if not later or is_older_version(later, version) else later
 
 
 _COLLECT: Final = 0.005
@@ -748,7 +545,7 @@ def _read_bookmark(data: bytes) -> Absorbed | None:
         event = read_event(data)
         if event.type != "BOOKMARK":
             return None
-        return Absorbed(len(data), 1, read_json(event.object, _Bookmark).metadata.resource_version)
+        return Absorbed(len(data), 1, read_json(event.object, Bookmark).metadata.resource_version)
     except UnreadableError:
         return None  # the sink reports it
 

@@ -47,14 +47,11 @@ class StaticGroups(Provider):
 
     name = "static"
 
-    def __init__(
-        self, groups: Sequence[NodeGroup], nodes: Nodes, *, gpu_label: str = "", sizes: str | os.PathLike[str] = ""
-    ) -> None:
+    def __init__(self, groups: Sequence[NodeGroup], nodes: Nodes, *, sizes: str | os.PathLike[str] = "") -> None:
         self._groups = groups
         self._nodes = nodes
         self._sizes = Path(sizes) if sizes else None
         self._lock = threading.Lock()
-        self.gpu_label = gpu_label
 
     def refresh(self) -> Sequence[NodeGroup]:
         """Return the groups with their current nodes and the sizes of the sizes file.

@@ -197,7 +197,6 @@ class Actuator:
         self,
         options: AutoscalingOptions | None = None,
         *,
-        evictor: Evictor | None = None,
         gpu_label: str = DEFAULT_GPU_LABEL,
         gpu_types: Collection[str] = (),
         known: Deletions | None = None,
@@ -208,7 +207,7 @@ class Actuator:
         self.tracker = NodeDeletionTracker(known=known)
         self._past_latencies = TaintLatencyHistory()
         ending = DeletionRecorder(options, self.tracker, gpu_label, gpu_types)
-        evictor = evictor or Evictor(options, self.tracker.register_eviction)
+        evictor = Evictor(options, self.tracker.register_eviction)
         self._scheduler = GroupDeletionScheduler(options, evictor, NodeDeletionBatcher(options, ending), ending)
 
     def start_deletion(

@@ -187,10 +187,6 @@ class NodeDeletionTracker:
         """Return the numbers of empty and drained nodes being deleted, for the budgets."""
         return DeletionsInProgress(empty=len(self._empty), drained=len(self._drained))
 
-    def deletions_count(self, group: str) -> int:
-        """Return the number of nodes of a group that are being deleted."""
-        return self._deletions[group]
-
     def results(self, now: Moment) -> tuple[dict[str, NodeDeleteResult], Moment]:
         """Return the deletion results by node, and the time of the last one (``now`` if there is none)."""
         newest = self._results[-1][0] if self._results else now

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -218,9 +218,9 @@ class ClusterWatch:
 
 
 @asynccontextmanager
-async def watch_cluster(client: Client, clock: Clock, kinds: Sequence[str] = WATCHED) -> AsyncIterator[ClusterWatch]:
-    """Watch all objects of ``kinds`` while the context is open."""
-    watches = [Watch(kind=kind, api_version="") for kind in kinds]
+async def watch_cluster(client: Client, clock: Clock) -> AsyncIterator[ClusterWatch]:
+    """Watch all objects of :data:`WATCHED` while the context is open."""
+    watches = [Watch(kind=kind, api_version="") for kind in WATCHED]
     stores = KubernetesStores(client, watches, clock)
     task = asyncio.create_task(stores.run(), name="watch the cluster")
     try:

@@ -12,10 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kscale.cli.cluster_autoscaler_flags import IDLE, REFUSED, AutoscalerFlags, AutoscalerLease, LoopFlags
-from kscale.cli.commands.run.simulated import WorldFlags, run_if_simulated
+from kscale.cli.commands.run import run_if_simulated
 from kscale.cli.go_flags import GoCommand, flags_given_of, go_duration
 from kscale.cli.process import run_program
-from kscale.cli.process_flags import host_name
+from kscale.cli.process_flags import WorldFlags, host_name
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
 

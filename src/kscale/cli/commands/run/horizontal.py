@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import typer
 
-from kscale.cli.commands.run.simulated import WorldFlags, run_if_simulated
+from kscale.cli.commands.run import run_if_simulated
 from kscale.cli.go_flags import KLOG_IDLE, GoCommand, Idle, StructFlags, struct_flags
 from kscale.cli.hpa_options import DURATION, ControllerFlags
 from kscale.cli.options import flag_of
 from kscale.cli.process import run_program
-from kscale.cli.process_flags import LeaseFlags, ProcessFlags
+from kscale.cli.process_flags import LeaseFlags, ProcessFlags, WorldFlags
 from kscale.errors import InputError, Problem
 from kscale.hpa.options import HPAOptions
 from kscale.objects.selectors import SelectorError, parse_selector

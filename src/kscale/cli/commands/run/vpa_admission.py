@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kscale.cli.commands.run.simulated import WorldFlags, run_if_simulated
+from kscale.cli.commands.run import run_if_simulated
 from kscale.cli.go_flags import GoCommand, StructFlags, positive_seconds, struct_flags, struct_of
 from kscale.cli.options import OptionGroup, Switch
 from kscale.cli.process import run_program
-from kscale.cli.process_flags import IDLE, ApiFlags, ProcessFlags, host_name
+from kscale.cli.process_flags import IDLE, ApiFlags, ProcessFlags, WorldFlags, host_name
 from kscale.errors import InputError, Problem
 from kscale.files import read_file
 from kscale.vpa.admission.review import MAX_BODY_BYTES

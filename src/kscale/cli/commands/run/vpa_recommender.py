@@ -12,11 +12,11 @@ from typing import Annotated, ClassVar, Final
 import msgspec
 import typer
 
-from kscale.cli.commands.run.simulated import WorldFlags, run_if_simulated
+from kscale.cli.commands.run import run_if_simulated
 from kscale.cli.go_flags import GoCommand, Idle, StructFlags, flags_given_of, read_int, struct_flags, struct_of
 from kscale.cli.options import OptionGroup, Switch
 from kscale.cli.process import print_record, run_program
-from kscale.cli.process_flags import IDLE, ApiFlags, LeaseFlags, ProcessFlags
+from kscale.cli.process_flags import IDLE, ApiFlags, LeaseFlags, ProcessFlags, WorldFlags
 from kscale.cli.recommend_options import setting_of
 from kscale.cli.registry import strategy_names
 from kscale.effects import duration, timedelta_of

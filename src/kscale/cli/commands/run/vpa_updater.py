@@ -6,11 +6,11 @@ import os
 from dataclasses import dataclass
 from functools import partial
 
-from kscale.cli.commands.run.simulated import WorldFlags, run_if_simulated
+from kscale.cli.commands.run import run_if_simulated
 from kscale.cli.go_flags import GoCommand, StructFlags, struct_flags, struct_of
 from kscale.cli.options import OptionGroup, Switch
 from kscale.cli.process import print_record, run_program
-from kscale.cli.process_flags import IDLE, ApiFlags, LeaseFlags, ProcessFlags
+from kscale.cli.process_flags import IDLE, ApiFlags, LeaseFlags, ProcessFlags, WorldFlags
 from kscale.vpa.options import LEGACY, UpdaterOptions
 
 __all__ = ["COMMAND", "command"]

@@ -114,7 +114,7 @@ def test_a_group_that_is_not_complete_waits() -> None:
     scene.schedule("A0 A1 A2")
     assert scene.passed_on() == []
     assert scene.scheduler.reset() == 3
-    assert scene.tracker.deletions_count("A") == 3
+    assert scene.tracker.status(N0).deletions == {"A": 3}
 
 
 def test_last_deletion_of_a_group_reports_whether_all_were_drained() -> None:
