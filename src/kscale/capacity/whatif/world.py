@@ -132,9 +132,10 @@ class SharedCluster:
         return result
 
     def _get_spare_rows(self, losses: Mapping[str, _NodeLoss]) -> _SpareRows | None:
-        """Return a table with rows for the pods that these losses leave pending; None if their numbers are outdated.
+        """Return the pod table with additional rows for the pods that these losses leave pending.
 
-        The table also has rows for losses before, as long as the cache has them.
+        Rows for earlier losses stay while they are cached. None if the pods' class numbers no longer belong to this
+        snapshot.
         """
         spare = self._spare
         if spare is None or not losses.keys() <= spare.rows.keys():
@@ -153,7 +154,7 @@ class SharedCluster:
         return spare
 
     def expect_losses(self, nodes: Iterable[str]) -> None:
-        """Compile the classes of the pods that losses of these nodes will leave together, which is faster.
+        """Compile the classes of the pods that losses of these nodes will leave, all in one step, which is faster.
 
         The recreated pods are cached until the cache is half full. A node whose pods are invalid is skipped: the edit
         that loses it reports the error.

@@ -237,7 +237,8 @@ class Actuator:
     ) -> StepsOf[TaintNodesAction | InBackground | Observe, StartedDeletion]:
         """Start the deletions within a machine in progress, whose progress is ``p``.
 
-        Unknown nodes are not checked. Otherwise the parameters and the result are those of :meth:`start_deletion`.
+        Unknown nodes are not checked. Otherwise ``empty``, ``drain``, ``force`` and the result are those of
+        :meth:`start_deletion`.
         """
         waiting = self._scheduler.reset()
         yield from p.observe(build_observation("pending_node_deletions", waiting))
