@@ -90,11 +90,11 @@ def _read_rest(begun: bytes, stream: BinaryIO) -> bytearray:
 def several_documents(
     view: memoryview, source: str, error: msgspec.DecodeError | UnicodeDecodeError, line: int | None = None
 ) -> Iterator[_Placed]:
-    """Yield (place, document or Problem) of a text that ``error`` shows not to be a single document.
+    """Yield (place, document or Problem) of a text that is not a single JSON document (``error``: why not).
 
-    A Problem stands for a document that cannot be read: for any line of a text with one document per line, but only for
-    the last of concatenated documents. ``line``: number of the first line, if the text is the rest of such a stream of
-    lines.
+    A Problem stands for a document that cannot be read. In a text with one document per line, reading goes on with the
+    next line; in concatenated documents, the Problem is the last. ``line``: number of the first line, if the text is
+    the rest of a stream with one document per line.
     """
     follows = _TRAILING.search(str(error)) is not None
     all_readable = follows and all(damage is None for _, _, damage in _places(view))
@@ -474,7 +474,7 @@ class _Names:
 
     @property
     def _is_near(self) -> bool:
-        """Check whether the current collection is the object, or one directly in it."""
+        """Check whether the current collection is the object itself, or a collection directly in it."""
         return self._inside < self._depth <= self._inside + 2
 
     def _have_value(self) -> None:
@@ -488,9 +488,9 @@ _ITEM: Final = lazy_pattern(rb"[ ]*(?=- )")
 
 
 def _block_items(text: bytes) -> list[tuple[int, bytes]]:
-    """Split a list of objects in block style into (number of lines before the item, item as a sequence of one).
+    """Split the YAML text of a list of objects into (number of lines before the item, item as a sequence of one).
 
-    Empty if the text is not such a list.
+    Empty if the text has no ``items`` in block style (one ``- `` per item).
     """
     match = _ITEMS.search(text)
     first = match and _ITEM.match(text, match.end())

@@ -89,7 +89,7 @@ _DECODING: Final = Lock()
 
 
 def _identity(value: T) -> T:
-    """Return the value: an object is pickled as what it is decoded to."""
+    """Return the value. Unpickles an :class:`UndecodedObject` as the object that it was decoded to."""
     return value
 
 

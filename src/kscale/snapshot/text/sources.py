@@ -348,7 +348,7 @@ def _from_path(source: str | os.PathLike[str], scan: Scan | None) -> Iterator[_I
 def _from_file(path: Path, in_directory: bool, scan: Scan | None) -> Iterator[_Item]:
     """Yield the items of a file, which is memory-mapped if possible; a Problem if it cannot be read.
 
-    ``in_directory`` of this and the following functions: see :class:`RawObject`.
+    ``in_directory``: see :class:`RawObject`.
     """
     try:
         with open_file(path) as file:
@@ -515,7 +515,11 @@ def _envelope(view: memoryview) -> _Envelope:
 
 
 def _from_scanned(scanned: ScannedList, view: memoryview, source: str, in_directory: bool) -> Iterator[_Item]:
-    """Yield pods as runs, and the other items between them as runs if they are decoded, otherwise one by one."""
+    """Yield the items of a scanned list, in order.
+
+    Consecutive pods are a PodRun, and consecutive other items that the scan has decoded are a DecodedItems. Items that
+    the scan has not decoded are yielded one by one.
+    """
     from kscale.snapshot.text.pod_reader import PodRun
 
     own = item_kind(scanned.kind)
@@ -650,5 +654,5 @@ def _from_data(data: Any, source: str, where: str, in_directory: bool = False) -
 
 
 def _text_or_empty(value: Any) -> str:
-    """Return the value if it is a text, otherwise an empty text."""
+    """Return the value if it is a ``str``, otherwise an empty one."""
     return value if isinstance(value, str) else ""
