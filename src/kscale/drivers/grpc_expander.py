@@ -390,9 +390,10 @@ class ExpanderServer(RpcServer):
 
 
 def _pair(cert: str, key: str) -> tuple[bytes, bytes]:
-    """Read a key and its certificate, and return (key, certificate). Raises InputError if they do not match.
+    """Read the files of a certificate and its key, and return (key, certificate), both PEM.
 
-    gRPC itself only reports that the address cannot be bound.
+    Raises InputError if a file cannot be read or the two do not match. gRPC itself would only report that the address
+    cannot be bound.
     """
     chain, secret = read_input(cert), read_input(key)
     try:

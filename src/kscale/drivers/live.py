@@ -96,7 +96,7 @@ class _Step:
         self._has_finished = False
 
     def claim(self) -> bool:
-        """Try to claim the step. Returns True for the first caller only, be it the step's thread or its canceller."""
+        """Claim the right to run or cancel the step. Returns True for the first caller only. Never blocks."""
         return self._claimed.acquire(blocking=False)
 
     def has_result(self) -> bool:
@@ -192,9 +192,9 @@ class Stepper:
             raise
 
     def _take_one(self, worker: Executor, step: _Step) -> None:
-        """Start one step in the thread and return without waiting.
+        """Start one step in the worker thread and return without waiting. The caller holds the lock ``turn``.
 
-        A callback releases the lock ``turn`` and sets the step's result when the step has ended.
+        When the step has ended, a callback on the loop releases the lock and sets the step's result.
         """
         results: list[StepResult | BaseException] = []
 
@@ -213,7 +213,7 @@ class Stepper:
             future.add_done_callback(finish)
 
     async def _take_all(self, worker: Executor) -> None:
-        """Run steps until none is due."""
+        """Run all due steps in the worker thread, several at a time, until none is due."""
         try:
             while self._due:
                 async with self._turn:
@@ -225,9 +225,9 @@ class Stepper:
             self._task = None
 
     async def _run_on_worker(self, worker: Executor, steps: Sequence[_Step]) -> Sequence[StepResult | BaseException]:
-        """Run steps in the thread and return their results or errors in order, without raising.
+        """Run steps in the worker thread, one after the other, and return their results or errors in order.
 
-        Sets finished results early.
+        Results of finished steps are set before the last step has ended. Raises no error of a step.
         """
         if not steps:
             return []
@@ -449,7 +449,7 @@ class Scope(msgspec.Struct, eq=False):
 
 
 def _finish(waiter: asyncio.Future[None]) -> None:
-    """Let the task continue that waits for a future."""
+    """Set the result of a future, unless it is done, so that the task that waits for it continues."""
     if not waiter.done():
         waiter.set_result(None)
 
@@ -498,7 +498,7 @@ class Live:
             raise faults.exceptions[0] from None
 
     def now(self) -> Moment:
-        """Return the current time of the machines."""
+        """Return the current time of the clock with which the step machines run."""
         return self._clock.now()
 
     async def run(

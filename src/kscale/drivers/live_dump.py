@@ -87,7 +87,7 @@ async def read_custom_owners(client: Client, clock: Clock, owners: Sequence[Cust
 
 
 async def _run(client: Client, clock: Clock, machine: Machine) -> Any:
-    """Run a step machine on the cluster and return its value."""
+    """Run a step machine whose requests go to the cluster of ``client``, and return its value."""
     resources = Resources(client)
     perform = Performer(client, clock, resources=resources, metrics=RESTMetrics(client, resources, clock))
     async with Live(perform, clock) as live:

@@ -96,7 +96,7 @@ class EventRecorder:
             self._queue.task_done()
 
     async def wait_until_sent(self) -> None:
-        """Wait until all queued events are sent or given up."""
+        """Wait until each queued event is sent, or all attempts to send it have failed."""
         await self._queue.join()
 
 
@@ -501,12 +501,12 @@ class _Process:
             self.leads = False
 
     def _handle_lost_lease(self) -> None:
-        """Note that this process does not lead any more."""
+        """Set ``leads`` to False at once, before the work has ended."""
         # At once, as the work may take time to end, and another process may lead by then.
         self.leads = False
 
     def _follow(self) -> None:
-        """Adopt a change of the system's clock, and report it to the program."""
+        """If the system's clock was set, adopt its new time, log a warning, and call the program's ``clock_set``."""
         if self.program.clock_set is not None and (by := self.following_clock.follow()):
             _log.warning("the clock has been set by %.3f seconds", by / SECOND)
             self.program.clock_set(by)
@@ -561,5 +561,5 @@ class _Process:
 
 
 async def _await_work(work: Callable[[], Awaitable[None]]) -> None:
-    """Await ``work()``; a coroutine, as a task needs one."""
+    """Await ``work()``. Wraps any awaitable in a coroutine, which a task needs."""
     await work()

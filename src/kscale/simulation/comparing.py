@@ -307,9 +307,9 @@ def explain(program: str, old: FinishedRun, new: FinishedRun, changes: Sequence[
     Returns
     -------
     dict
-        By (key, number) of the decision. Causes are also those of decisions that follow from another one. Differences
-        without proof are absent, except for the first of all if it is the program's: its entry has the messages of both
-        programs.
+        By (key, number) of the decision. The cause may be that the decision follows from an earlier difference.
+        Differences without a proven cause are absent, with one exception: if the first difference of the two runs is a
+        decision of ``program``, its entry then has the messages of both programs.
     """
     causes: Causes = {}
     accepted: list[FlagChange] = []
@@ -512,7 +512,7 @@ def _explain_deletion(pair: Pair, old: FinishedRun, new: FinishedRun) -> Cause |
 
 
 def _is_delayed(nanoseconds: int) -> bool:
-    """Check whether a duration (nanoseconds) is about today's delay between taint and deletion (4 to 6 s)."""
+    """Check whether a duration (nanoseconds) is 4 to 6 s, which is about today's delay between taint and deletion."""
     minimum, maximum = _DELETE_DELAY
     return minimum <= nanoseconds <= maximum
 

@@ -554,8 +554,9 @@ class Values:
     def spread(self, given: Time, field: str, *, least: int = 0) -> DurationDistribution:
         """Parse a duration or its quantiles (``p50: 10s``), each at least ``least`` nanoseconds.
 
-        Mistakes are recorded; a wrong duration becomes ``least``, and if the quantiles are wrong, every duration is 0.
-        Below the lowest quantile, durations are its duration. Shares are rounded down to millionths.
+        The duration of the lowest quantile also counts for all shares below it. Shares are rounded down to millionths.
+        Mistakes are recorded: a malformed duration becomes ``least``; after a mistake in the names or the order of the
+        quantiles, every duration is 0.
         """
         if isinstance(given, str):
             return DurationDistribution.fixed(self.duration(given, field, least=least))
@@ -651,11 +652,12 @@ class Values:
         return signals_Signal.constant(0)
 
     def _rows(self, given: SignalEntry, field: str, repeat: int) -> tuple[list[int], list[int]]:
-        """Read (times in nanoseconds since 1970, amounts in thousandths) from a file. The first time becomes ``begin``.
+        """Read (times in nanoseconds since 1970, amounts in thousandths) from a signal's file.
 
-        Counted events end with an amount of 0 after the last bin, unless the signal repeats by then (after ``repeat``
-        nanoseconds, 0: never). Amounts are rounded down to thousandths. Raises ValueError for unusable rows, InputError
-        if the file cannot be read.
+        All times are shifted so that the first equals ``begin``, the beginning of the run. Counted events end with an
+        amount of 0 after the last bin, unless the signal repeats by then (after ``repeat`` nanoseconds, 0: never).
+        Amounts are rounded down to thousandths. Raises ValueError for unusable rows, InputError if the file cannot be
+        read.
         """
         path = self.folder / str(given.file)
         if given.bin is not None:

@@ -416,7 +416,8 @@ class Cluster:
         """Remove the pods with the keys ``removed``, then add or replace ``pods``. Does not call :meth:`tidy`.
 
         Keys that do not exist are ignored. Do not modify the structs afterwards: parts that several pods share are
-        classified once. Raises InputError for an invalid time; then no pod was applied, but the others were removed.
+        classified once. Raises InputError for an invalid time: then none of ``pods`` was applied, but the pods with the
+        keys ``removed`` were removed.
         """
         self._contents.pods.drop(removed)
         self._contents.pods.put_all(pods)

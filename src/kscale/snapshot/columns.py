@@ -172,7 +172,7 @@ class GrowingColumns:
         self._resize(size)
 
     def reserve(self, room: int) -> None:
-        """Make room for ``room`` entries, if there is less; their number stays the same."""
+        """Allocate memory for ``room`` entries in total, unless there is enough. The number of entries is unchanged."""
         if room > self._room:
             self._room = room
             for name, array in self.arrays.items():
@@ -240,10 +240,10 @@ class LabelColumn:
     def with_changes(
         self, keep: NDArray[np.bool_] | None, rows: Sequence[int], values: Sequence[str | None]
     ) -> LabelColumn:
-        """Return a column with nodes removed, then with ``values`` at ``rows``.
+        """Return a column without removed nodes, and with ``values`` at the positions ``rows``.
 
-        ``keep``: bool by node, False for removed ones (None: none is removed). ``rows`` count after the removal; new
-        rows are at the end.
+        ``keep``: bool by node, False for removed nodes (None: no node is removed). ``rows``: positions after the
+        removal; positions after the last node add nodes.
         """
         result = LabelColumn.__new__(LabelColumn)
         result.index, result.values = self.index, self.values
@@ -335,7 +335,7 @@ class NodeColumns:
     def with_changes(self, removed: Collection[str], replaced: Iterable[Node], appended: Sequence[Node]) -> NodeColumns:
         """Return columns with nodes removed, replaced in place and appended.
 
-        Untouched parts are copied or shared instead of being computed again.
+        Columns of unchanged nodes are copied or shared, not computed again. ``self`` is not modified.
         """
         result = NodeColumns()
         keep: NDArray[np.bool_] | None = None

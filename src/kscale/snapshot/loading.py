@@ -107,7 +107,7 @@ class LoadReport(msgspec.Struct):
             modified.add(key)
 
     def missing(self, kinds: Iterable[str]) -> list[str]:
-        """Return the kinds of which no object was read."""
+        """Return those of ``kinds`` of which no object was read."""
         return [kind for kind in kinds if not self.read[kind]]
 
     def warn_of_source(self, message: str, source: str) -> None:

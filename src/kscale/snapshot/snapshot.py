@@ -479,8 +479,8 @@ class Snapshot:
     def without_placed(self, removed: NDArray[np.int64]) -> Snapshot:
         """Return this snapshot without the placed pods at the positions ``removed`` (in ``pods``).
 
-        Returns the same object as the last call if the positions are equal, and itself if there are none. Raises
-        InputError if a position does not exist.
+        If the positions equal those of the last call, the same result is returned; without positions, this snapshot
+        is. Raises InputError unless ``removed`` has one dimension and integers that are positions.
         """
         removed = np.asarray(removed)
         if removed.ndim != 1 or (len(removed) and removed.dtype.kind not in "iu"):

@@ -195,7 +195,10 @@ class CompiledPodCache(msgspec.Struct, eq=False):
         self._class[pod.index] = pod
 
     def version_of(self, shared_dependencies: tuple[Any, ...]) -> int:
-        """Return the version of the plug-ins' shared dependencies, which increases when an object is replaced."""
+        """Return the version of the plug-ins' shared dependencies; 1 higher than before if an object was replaced.
+
+        Objects are compared by identity with those of the last call.
+        """
         if not _is_identical(self._shared_dependencies, shared_dependencies):
             self._shared_dependencies = shared_dependencies
             self._version += 1
@@ -476,11 +479,11 @@ class PodClasses:
         templates: Sequence[NodeTemplate],
         shared: SharedPodClasses | None = None,
     ) -> PodClasses:
-        """Return the classes of a session, which the caller has to ``compile``.
+        """Return the classes of a session. The caller must call :meth:`compile` before it uses them.
 
-        ``pods`` are classes whose pods the session checks, ``others`` those that it only places. Cached classes are
-        returned if the inputs are the same objects. With ``shared``, there may be further classes, and numbers do not
-        follow the order of ``pods``.
+        ``pods`` are classes whose pods the session checks, ``others`` those that it only places. If a session with
+        identical inputs is cached, its classes are returned. With ``shared``, the result may have further classes, and
+        the class numbers do not follow the order of ``pods``.
         """
         checked_pods = {pod.index: pod for pod in pods}
         compiler = PodCompiler(ctx)

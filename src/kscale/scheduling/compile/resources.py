@@ -273,7 +273,8 @@ class Resources:
     def free(self, existing: int) -> NDArray[np.int64]:
         """Return the free amounts of existing nodes: int64[resources, nodes]. CPU is in milli-units.
 
-        ``UNLIMITED_DEVICES`` is added where DynamicResources, not NodeResourcesFit, decides.
+        ``UNLIMITED_DEVICES`` is added to an amount if DynamicResources, not NodeResourcesFit, decides on the resource
+        of that node.
         """
         snapshot, devices = self._ctx.snapshot, self._devices
         free = snapshot.free_of(self.names)

@@ -184,10 +184,10 @@ class Claims:
         return ClaimRequests(tuple(allocated), tuple(still_open), *self.get_special_requests(pod), pod.namespace)
 
     def get_special_requests(self, pod: PodClass) -> tuple[tuple[ExtendedRequest, ...], bool]:
-        """Return (extended resources to allocate, whether an earlier claim for them prevents the allocation).
+        """Return (extended resources to allocate for a pod, whether an earlier claim for them prevents the allocation).
 
-        There are none to allocate if an earlier claim is allocated. Raises ClaimError if that claim is in use by too
-        many pods.
+        The earlier claim is one that the scheduler created for the pod before. If it is allocated, nothing is left to
+        allocate. Raises ClaimError if it is in use by too many pods.
         """
         extended = self.get_extended_requests(pod)
         left = self._leftover(pod) if extended else None

@@ -174,7 +174,7 @@ class PodSelection:
         return self.table.interner.identities[number].labels
 
     def select(self, rows: NDArray[np.int64]) -> PodSelection:
-        """Return the pods in the given rows of the same table."""
+        """Return the pods in the given rows of this selection's table (any rows, not only those of this selection)."""
         return PodSelection(self.table, rows)
 
     @property

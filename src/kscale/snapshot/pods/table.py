@@ -267,7 +267,7 @@ class TextStore:
         self._shared = False
 
     def freeze(self) -> list[memoryview]:
-        """Return the current buffers, as a list that is not modified any more."""
+        """Return the list of current buffers. It is not modified from now on: the store copies it before a change."""
         self._shared = True
         return self.buffers
 
@@ -510,7 +510,7 @@ class PodTable:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def freeze(self) -> PodTable:
-        """Return an immutable table of the current rows; the same table as before if nothing was written since."""
+        """Return an immutable table of the current rows. Returns the previous one if nothing was written since."""
         if self._frozen is None:
             self.buffers = self.texts.freeze()
             self._shared, self._records_shared, self._keys_shared = set(self.columns), True, True
@@ -691,7 +691,8 @@ class PodTable:
         rows : int64[n]
             ``rows``, and then the new rows, which are zeros.
         unchanged : int
-            Columns that a frozen table shares, a bit each: the values of ``rows`` equal those in the columns.
+            One bit per column (bit ``COLUMN[name]``), 1 if the column is shared with a frozen table and must not be
+            written: its ``values`` for ``rows`` equal what it has already.
         """
         if len(rows) and self._shared:
             changes = _names.changes(rows, [*self.columns.values()], values)

@@ -170,7 +170,7 @@ def _read_lines(view: memoryview, source: str, first: int) -> Iterator[_Placed]:
 
 
 def _is_by_line(view: memoryview) -> bool:
-    """Check whether the first line, or more than half of the lines, are objects by themselves."""
+    """Check whether a text has one document per line: its first line, or most of its lines, are complete objects."""
     objects = others = 0
     for _, line in _lines(view):
         if _is_object(line):
