@@ -600,12 +600,12 @@ class ClusterAutoscaler:
                 _log.info("dry run: %s", format_action(action))
         yield from progress.observe(*report.observations)
         yield from progress.emit(*report.events)
-        self.state = _undone(report.state, self.state)
+        self.state = _without_requested_changes(report.state, self.state)
         report.groups = Groups.of(self._groups, view.snapshot.columns.objects)
         return report
 
 
-def _undone(after: LoopState, before: LoopState) -> LoopState:
+def _without_requested_changes(after: LoopState, before: LoopState) -> LoopState:
     """Return the state ``after`` a dry run, with the fields on requested changes (nodes, sizes) as in ``before``."""
     cluster = replace(
         after.cluster,

@@ -437,7 +437,7 @@ class HorizontalAutoscaler:
     def _find_current(self, stores: Stores, last: _Round) -> tuple[list[HorizontalPodAutoscaler], dict[str, Scale]]:
         """Return the HPAs of the ``last`` round as they are now, and the scales of their watched targets by key.
 
-        Only objects that changed since then are read. None of the HPAs was deleted.
+        Reads only objects that changed since that round. Call this only if none of the HPAs was deleted.
         """
         changed, targets, scales = self._changed, self._changed_targets, dict(last.scales)
         hpas = [changed.get(key) or hpa for key, hpa in last.hpas.items()]

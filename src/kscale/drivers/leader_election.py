@@ -185,10 +185,11 @@ class LeaderElector:
     def renew(
         self, now: Moment, *, failed: Moment | None = None, once: bool = False
     ) -> StepsOf[_Action | Wait | Within, bool]:
-        """Renew the lease until that has failed for ``renew_deadline``, or a wait is cut short. Returns False then.
+        """Renew the lease every ``retry_period``. Returns False, after reporting the end of leadership, on failure.
 
-        ``failed``: when a renewal began that has failed (:meth:`finish_renewal`). The first round continues it.
-        ``once``: return True after a renewal and the wait for the next one.
+        It fails if a renewal has not succeeded within ``renew_deadline``, or if a wait is cut short. ``failed``: begin
+        of a renewal that has failed (:meth:`finish_renewal`), which is continued first. ``once``: return True after one
+        renewal and the wait for the next one.
         """
         progress, limit = Progress(now), duration(self.options.renew_deadline)
         left = limit if failed is None else limit - (now - failed)

@@ -148,9 +148,10 @@ class Stepper:
         """Number of running machines, counted by the caller. The steps of a single one need not wait for others."""
 
     def run_here(self, steps: Steps[Any], outcome: Outcome | None, is_over: Callable[[], bool]) -> StepResult | None:
-        """Run the next step of a machine on the loop, as :meth:`advance` does, and return its result.
+        """Run the next step of a machine on the event loop, not in the worker thread, and return its result.
 
-        Returns None if another step is running: it holds the lock ``turn``. Raises what the machine raises.
+        ``outcome``, ``is_over``: as for :meth:`advance`. Returns None if another step is running (it holds the lock
+        ``turn``). Raises what the machine raises.
         """
         return None if self._turn.locked() else _step_and_report(steps, outcome, self._clock, is_over)
 
@@ -599,7 +600,7 @@ class Live:
         return self._outcome(result) if isinstance(result, ApiError) else result
 
     def _outcome(self, result: Any) -> Outcome:
-        """Return a result as an outcome of now. An ApiError becomes the outcome's error."""
+        """Return an outcome with the current time. ``result`` becomes its value, or its error if it is an ApiError."""
         error = result if isinstance(result, ApiError) else None
         return Outcome(at=self._clock.now(), value=None if error else result, error=error)
 

@@ -449,9 +449,9 @@ class _Process:
             await asyncio.wait(tasks)
 
     async def _lead(self, live: Live, other: Live, leases: Live) -> None:
-        """Run the work, with leader election while this process leads.
+        """Run the program's steps ``before`` leadership, then the work; with leader election, only while this leads.
 
-        ``live`` runs the drivers, ``leases`` the leader election, ``other`` what comes before it.
+        ``live`` runs the drivers, ``leases`` the leader election, ``other`` the steps ``before``.
         """
         async with live:  # its background tasks end with this task
             if self.program.before is not None:
@@ -470,9 +470,9 @@ class _Process:
                 )
 
     async def _work(self, live: Live) -> None:
-        """Run the informers, the drivers and what runs beside them, until cancelled or one of them fails.
+        """Run the informers, the program's drivers and its tasks ``beside`` them, until cancelled or one of them fails.
 
-        Other drivers do not run in a dry run. Raises the first exception.
+        In a dry run, only the main driver runs, not ``others``. Raises the first exception.
         """
         self.leads = True
         self.program.monitored()
@@ -489,7 +489,7 @@ class _Process:
                     self.stores,
                     live,
                     self.clock,
-                    before=self._follow,
+                    before=self._adopt_clock_change,
                     observe=self._observe,
                     is_small=self.program.is_small,
                 )
@@ -505,7 +505,7 @@ class _Process:
         # At once, as the work may take time to end, and another process may lead by then.
         self.leads = False
 
-    def _follow(self) -> None:
+    def _adopt_clock_change(self) -> None:
         """If the system's clock was set, adopt its new time, log a warning, and call the program's ``clock_set``."""
         if self.program.clock_set is not None and (by := self.following_clock.follow()):
             _log.warning("the clock has been set by %.3f seconds", by / SECOND)

@@ -315,6 +315,8 @@ class JobOutcomes:
     def _follow(self, job: _Job, old: Pod | None, new: Pod | None, uid: str) -> None:
         """Update a job after a change of one of its pods: restarts, and time of completed and of lost work.
 
+        ``old``, ``new``: the pod before and after (None: it did not exist); ``uid``: the pod's UID.
+
         The time of a pod that failed, was deleted or began to terminate is lost; the next new pod then counts as its
         restart, unless the job was suspended when it began to terminate.
         """

@@ -531,12 +531,12 @@ class Values:
         self.warnings: list[str] = []
 
     def wrong(self, field: str, message: str, step: int | None = None) -> None:
-        """Record a mistake of a field. ``step``: index of a signal's step, None if the mistake is not about a step."""
+        """Record a mistake. ``field``: path in the scenario; ``step``: index of a signal's step, None without steps."""
         place = field if step is None else f"{field}.steps[{step}]"
         self.problems.append(Problem(message, self.source, field=place))
 
     def duration(self, text: str, field: str, *, least: int = 0, step: int | None = None) -> int:
-        """Parse a Go duration to nanoseconds.
+        """Parse a Go duration to nanoseconds. ``field``, ``step``: where it is in the scenario, as in :meth:`wrong`.
 
         A malformed or too long duration, or one below ``least`` nanoseconds, is recorded as a mistake; the result is
         ``least`` then.
@@ -553,6 +553,8 @@ class Values:
 
     def spread(self, given: Time, field: str, *, least: int = 0) -> DurationDistribution:
         """Parse a duration or its quantiles (``p50: 10s``), each at least ``least`` nanoseconds.
+
+        ``given``: the scenario's entry; ``field``: its path, for mistakes.
 
         The duration of the lowest quantile also counts for all shares below it. Shares are rounded down to millionths.
         Mistakes are recorded: a malformed duration becomes ``least``; after a mistake in the names or the order of the
@@ -579,7 +581,7 @@ class Values:
             return DurationDistribution.fixed(0)
 
     def milli(self, given: str | float, field: str, *, step: int | None = None) -> int:
-        """Parse a quantity to thousandths, rounded up.
+        """Parse a quantity (``given``) to thousandths, rounded up. ``field``, ``step``: as in :meth:`wrong`.
 
         A malformed or negative one, or one of ``2^62`` thousandths or more, is recorded as a mistake; the result is 0
         then.
@@ -623,6 +625,7 @@ class Values:
     def signal(self, given: Signal, field: str) -> signals_Signal:
         """Parse an amount over time, in thousandths. Scaled amounts are rounded down.
 
+        ``given``: the scenario's entry; ``field``: its path, for mistakes.
         After a mistake, which is recorded, it is 0 all the time.
         """
         if not isinstance(given, SignalEntry):

@@ -232,8 +232,9 @@ def cached_by_identity(
 ) -> list[V]:
     """Return the values of objects, cached while the objects are identical.
 
-    ``cache`` is that of the snapshots of a cluster (``snapshot.interner.memo``). ``what`` names the purpose and
-    contains everything else that the values depend on. Only the 32 purposes that were added last are cached.
+    ``make(object)`` computes a value. ``cache`` is that of the snapshots of a cluster (``snapshot.interner.memo``).
+    ``what`` names the purpose and contains everything else that the values depend on. Only the 32 purposes that were
+    added last are cached. Do not modify the result.
     """
     caches = cache.get(_IdentityCaches, _IdentityCaches)
     for known, values in caches.found:

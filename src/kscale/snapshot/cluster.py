@@ -100,7 +100,7 @@ def _guarded(method: Callable[Concatenate[S, P], R], *, changes: bool) -> Callab
 
 
 def _concurrent_use(owned: object, method: str) -> ConcurrentUseError:
-    """Return the error of a call while another thread changes the object."""
+    """Build the error of a call of ``method`` while another thread changes the object ``owned``."""
     return ConcurrentUseError(
         f"{type(owned).__name__}.{method}: another thread is using this cluster, which has one owner at a time: "
         "use a lock of your own, or pass snapshots to other threads"
@@ -108,7 +108,10 @@ def _concurrent_use(owned: object, method: str) -> ConcurrentUseError:
 
 
 def _unchanged(busy: Busy, method: str, items: Callable[[], Iterable[T]]) -> Iterator[T]:
-    """Yield the items; raise ConcurrentUseError if the cluster changes before the last one."""
+    """Yield the result of ``items()``; raise ConcurrentUseError if the cluster changes before the last one.
+
+    ``busy``: the cluster's lock, which is not held between items; ``method``: name of the method, for the error.
+    """
     changes, iterator = busy.changes, iter(items())
     while True:
         if busy.changing or busy.changes != changes:
@@ -219,7 +222,10 @@ class Relist:
             raise InputError(f"not a list of {self.kind} but a {kind or 'text without a kind'}")
 
     def _empty(self, view: memoryview) -> Page:
-        """Return a page without items. Raises InputError if the text is not a list of the kind."""
+        """Apply a page (the text ``view``) whose ``items`` are null, and return it.
+
+        Raises InputError if the text is not such a list of this context's kind.
+        """
         try:
             str(view, "utf-8")  # msgspec does not check the values that it skips
             page = _LISTS.decode(view)

@@ -267,7 +267,7 @@ def _nodes(
     taints: Sequence[Sequence[Taint | dict[str, Any]]] | None,
     unschedulable: ArrayLike | None,
 ) -> NodeColumns:
-    """Build the columns of the nodes. Raises InputError for arguments of another length or type."""
+    """Build the columns of the nodes from arguments of :func:`from_columns`. Raises InputError for invalid ones."""
     count = len(names)
     if PODS in resources:
         raise InputError(f"from_columns: resources[{list(resources).index(PODS)}] is {PODS!r}: use slots")

@@ -79,9 +79,9 @@ class LoadReport(msgspec.Struct):
         return Problem("") if record is None else Problem("", record.source, _name(record))
 
     def warn(self, message: str, record: RawObject, field: str = "") -> None:
-        """Count a warning, and store it if there is room.
+        """Count a warning about a ``field`` of the object ``record``.
 
-        ``message`` is about a ``field`` of the ``record``, which is named only if the warning is stored.
+        Only the first warnings are stored in ``warnings``; later ones are only counted.
         """
         self.warning_count += 1
         if len(self.warnings) < _MAX_WARNINGS:
@@ -173,13 +173,14 @@ def load_batches(
     namespace: str = DEFAULT_NAMESPACE,
     is_stored: Callable[[str], bool] | None = None,
 ) -> Iterator[Loaded | DecodedItems | PodBatch]:
-    """Decode objects as :func:`load_objects` does, but with ``scan`` many at once from JSON lists.
+    """Decode objects as :func:`load_objects` does, but read JSON lists with ``scan``, which is faster.
 
-    Pods of JSON lists are then yielded as batches of columns (PodBatch), and runs of other objects that the scan has
-    decoded as DecodedItems. With a ``scan`` the namespace is ``default``. The caller must store each object before it
-    takes the next one, and must count batches itself (:meth:`LoadReport.count_batch`). ``is_stored`` returns whether a
-    pod with this key was stored before. Other parameters are those of :func:`load_objects`. Raises InputError at the
-    end, with all problems.
+    With ``scan``, pods of JSON lists are yielded as batches of columns (PodBatch). Consecutive other objects that the
+    scan has decoded are yielded as DecodedItems. ``namespace`` must then be ``default``.
+
+    The caller must store each object before it takes the next one, and must count batches itself
+    (:meth:`LoadReport.count_batch`). ``is_stored(key)`` returns whether the caller has stored a pod of this key. Other
+    parameters are those of :func:`load_objects`. Raises InputError at the end, with all problems.
     """
     report = LoadReport() if report is None else report
     seen: set[tuple[str, str, str]] = set()
@@ -414,7 +415,10 @@ def _count_decoded(items: DecodedItems, report: LoadReport, seen: set[tuple[str,
 
 
 def _decode(record: RawObject, type_: type[KubeObject] | None, namespace: str) -> Loaded:
-    """Decode a record, with ``namespace`` as the default. Raises InputError if it cannot be decoded."""
+    """Decode a record to the struct ``type_`` (None: the data are a struct already). Raises InputError if that fails.
+
+    ``namespace``: that of a namespaced object without one.
+    """
     data = record.data
     if isinstance(data, KubeObject):
         return Loaded(with_namespace(data, namespace), None)

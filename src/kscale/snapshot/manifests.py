@@ -248,7 +248,7 @@ def _bind_claims(cluster: Cluster) -> None:
 
 
 def with_manifests(cluster: Cluster, workloads: Iterable[KubeObject]) -> tuple[Cluster, list[str]]:
-    """Return a copy of the cluster with the workloads' pods, pending, and the names of these pods.
+    """Return (copy of the cluster with the workloads' pods as pending pods, names of these pods).
 
     Pods are as the API server would store them, with the cluster's priority classes, runtime classes and limit ranges.
     Claims of StatefulSets and from pods' templates are created, unless they exist. A DaemonSet itself is added: its

@@ -296,7 +296,10 @@ class PodCompiler:
         return tuple(objects)
 
     def _compile(self, pod: PodClass, dependencies: tuple[Any, ...], phases: _Phases = _ALL) -> CompiledPod:
-        """Run the PreFilters, and collect counters and, unless a PreFilter fails, node filters."""
+        """Run the PreFilters, and collect counters and, unless a PreFilter fails, node filters.
+
+        ``dependencies``: what the result depends on, stored in it; ``phases``: the plug-ins to ask in each phase.
+        """
         ctx, disabled = self._ctx, self._ctx.profile.disabled_filters
         outcome = run_prefilters(pod, ctx, phases.prefilters)
         filter_pairs: list[tuple[NodeFilterKey, NodeFilter]] = []
@@ -354,7 +357,10 @@ class StaticRows:
         return len(self._rows)
 
     def row(self, nodes: frozenset[str] | None, node_filters: NodeFilters) -> int:
-        """Return the index of a row, which is added if it is new. Row 0 passes everything."""
+        """Return the index of the row for these node filters; a new row is added. Row 0 passes all nodes.
+
+        ``nodes``: names of the nodes that a PreFilter leaves (None: all).
+        """
         keys = tuple([key for key, _ in node_filters])
         number = self._rows.get((nodes, keys))
         if number is None:

@@ -153,10 +153,11 @@ class Allocator(msgspec.Struct, eq=False):
     def _build_part(
         self, claims: Sequence[ResourceClaim], index: int, name: str, exact: _Exact, offers: Sequence[Offer]
     ) -> _Part:
-        """Return one alternative of a request of ``claims[index]``; with its devices if it requests all that match.
+        """Build the search's record of a request, or of one alternative of a request, of ``claims[index]``.
 
-        ``name``: request, or request/alternative; ``offers``: devices that the node can use. Raises AllocationError if
-        the request is invalid or a selector fails.
+        If the request is for all matching devices, the record lists these. ``name``: ``request`` or
+        ``request/alternative``; ``exact``: the request; ``offers``: devices that the node can use. Raises
+        AllocationError if the request is invalid or a selector fails.
         """
         claim = claims[index]
         label = name.rpartition("/")[2]  # errors name an alternative without its request

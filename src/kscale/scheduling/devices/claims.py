@@ -232,9 +232,10 @@ def extended_claim(
 
 
 def to_allocate(need: ClaimRequests, node: NodeFacts, classes: Mapping[str, DeviceClass]) -> tuple[ResourceClaim, ...]:
-    """Return the claims to allocate on a node: the open ones, and one for extended resources.
+    """Return the claims of a pod to allocate on a node: those that are not allocated, and a new one.
 
-    The latter has the resources that the node does not offer itself; it is left out if there are none.
+    The new claim requests devices for the extended resources that the node does not offer itself. It is left out if
+    there are no such resources.
     """
     extended = [request for request in need.extended if request.amount and request.resource not in node.offered]
     return (*need.open, extended_claim(need.namespace, extended, classes)) if extended else need.open

@@ -76,7 +76,7 @@ class PodRows(Sequence[PodRecord]):
         return column.take(self._rows)
 
     def digests(self, positions: NDArray[Any], digester: Digester) -> list[bytes]:
-        """Return the digest of labels and spec of each pod at ``positions``, as :meth:`PodRecord.digest`."""
+        """Return the digest of labels and spec of each pod at ``positions``, as :meth:`PodRecord.digest` does."""
         table, rows = self.table, self._rows[positions]
         sources, offsets, sizes = (table.columns[name][rows].tolist() for name in ("source", "offset", "size"))
         for source in {source for source, size in zip(sources, sizes, strict=True) if source >= 0 and size}:

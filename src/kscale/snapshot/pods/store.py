@@ -301,7 +301,10 @@ class PlacedSums:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """Return the last arguments of ``add_placed`` and ``put_rows`` in :mod:`kscale._native._names`."""
+        """Return sums and amounts of classes as trailing arguments of native functions, which change the sums.
+
+        The functions are ``add_placed`` and ``put_rows`` in :mod:`kscale._native._names`.
+        """
         amounts = self._amounts.arrays
         return (
             amounts["known"], self.count, [self.used.get(name) for name in FIXED_RESOURCES],
@@ -311,7 +314,8 @@ class PlacedSums:
     def _add(self, table: PodTable, rows: NDArray[np.int64], sign: int) -> list[int] | None:
         """Add the amounts of the pods in ``rows`` to the sums of their nodes, times ``sign``.
 
-        Returns the rows that have resources besides the usual ones; None if the amounts of a class are unknown.
+        Returns the rows whose pods use resources other than :data:`FIXED_RESOURCES`, which are not added. Returns None,
+        and adds nothing, if the amounts of a class are unknown.
         """
         columns = table.columns
         return _names.add_placed(

@@ -503,7 +503,7 @@ class PodTable:
         return self.growing.size
 
     def set_columns(self, growing: GrowingColumns) -> None:
-        """Use these columns. ``columns`` has their entries; only this class writes to them."""
+        """Use the columns ``growing``, and set ``columns`` to its arrays. Only this class may write to them."""
         self.growing = growing
         self.columns = growing.arrays
 

@@ -298,9 +298,9 @@ _BOUNDARY: Final = lazy_pattern(rb"^(?=---[ \t\r\n]|---\Z)|(?<=^\.\.\.\n)|(?<=^\
 
 
 def _pieces(text: bytes) -> Iterator[tuple[int, bytes]]:
-    """Split a stream where documents begin; yield (number of lines before the piece, piece).
+    """Split a YAML stream into documents; yield (number of lines before the document, its text).
 
-    A document begins at a line that starts with ``---``, whatever precedes it, and after a line ``...``.
+    A document begins at each line that starts with ``---``, and after a line ``...``.
     """
     start, line = 0, 0
     for match in _BOUNDARY.finditer(text):
