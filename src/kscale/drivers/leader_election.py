@@ -426,7 +426,7 @@ class LeaderElector:
         _log.debug(text, extra={**self._lock, "err": error.message})
 
     def _emit_event(self, progress: Progress, what: str) -> StepsOf[Emit, None]:
-        """Emit an event about the lease. ``what``: predicate of its message, after the identity."""
+        """Emit an event about the lease, with the message ``IDENTITY WHAT`` (such as ``host became leader``)."""
         regarding = ObjectReference(
             api_version=_API_VERSION,
             kind="Lease",

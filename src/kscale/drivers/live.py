@@ -265,10 +265,10 @@ def _run_steps(steps: Sequence[_Step], clock: Clock, results: list[StepResult | 
 
 
 def _step(steps: Steps[Any], outcome: Outcome | None, clock: Clock) -> StepResult:
-    """Run one step and return its action or value, with the time that it took.
+    """Run one step of a machine and return its action, or the machine's value, with the time that the step took.
 
-    A StopIteration cannot leave a thread through a future. Observations are computed here, because a live world reads
-    them immediately on the loop.
+    Returns the value instead of raising StopIteration, which cannot leave a thread through a future. Lazy observations
+    are computed here, because otherwise they would be computed on the loop.
     """
     started = clock.monotonic()
     result: Action | Done

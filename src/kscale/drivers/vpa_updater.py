@@ -180,10 +180,7 @@ class VpaUpdater:
 
     @property
     def input_sources(self) -> InputSources:
-        """Declare that the driver itself decides which changes of watched objects matter.
-
-        There are no other sources.
-        """
+        """Declare that rounds depend on watched objects only, and that the driver decides which changes matter."""
         return InputSources(judged=frozenset(watch.kind for watch in self.watches))
 
     def repeats_until(self) -> Moment:

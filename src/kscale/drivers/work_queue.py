@@ -581,11 +581,11 @@ class HorizontalController:
 
 
 def _names(hpa: HpaOrTombstone) -> tuple[str, str]:
-    """Return (namespace, name)."""
+    """Return (namespace, name) of an HPA or a tombstone of one."""
     return (hpa.namespace, hpa.name) if isinstance(hpa, Tombstone) else (hpa.metadata.namespace, hpa.metadata.name)
 
 
 def _key(hpa: HpaOrTombstone) -> str:
-    """Return the key, ``namespace/name``."""
+    """Return the key, ``namespace/name``, of an HPA or a tombstone of one."""
     metadata = hpa if isinstance(hpa, Tombstone) else hpa.metadata
     return f"{metadata.namespace}/{metadata.name}"

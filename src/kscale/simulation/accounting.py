@@ -505,7 +505,7 @@ class IdealMixes:
 
 
 def _offer_of(pool: Pool) -> Offer:
-    """Return the offer of a pool's nodes, from 0 up to the pool's maximum size, or its current size if larger."""
+    """Return an offer (for ``mix``) of a pool's nodes: up to its maximum size, or its current size if larger."""
     (offer,) = offers_of([pool.group], anew=True)
     limit = None if offer.most is None else max(offer.most, len(pool.machines))
     return msgspec.structs.replace(offer, least=0, most=limit)

@@ -625,8 +625,8 @@ class Values:
     def signal(self, given: Signal, field: str) -> signals_Signal:
         """Parse an amount over time, in thousandths. Scaled amounts are rounded down.
 
-        ``given``: the scenario's entry; ``field``: its path, for mistakes.
-        After a mistake, which is recorded, it is 0 all the time.
+        ``given``: the scenario's entry; ``field``: its path, for mistakes. After a mistake, which is recorded, the
+        amount is always 0.
         """
         if not isinstance(given, SignalEntry):
             return signals_Signal.constant(self.milli(given, field))

@@ -72,7 +72,7 @@ class OpenbNode(msgspec.Struct, frozen=True, kw_only=True):
     def manifest(self) -> dict[str, Any]:
         """Build the node's manifest, with room for 110 pods.
 
-        GPUs are one amount of thousandths: which GPU a pod uses a part of is not modelled.
+        All GPUs of the node are one amount, in thousandths of a GPU. Which of them a pod uses is not modelled.
         """
         labels = {HOSTNAME: self.sn} | ({GPU_MODEL: self.model} if self.model else {})
         amounts = {"cpu": f"{self.cpu_milli}m", "memory": f"{self.memory_mib}Mi", "pods": "110"}

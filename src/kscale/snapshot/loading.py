@@ -79,7 +79,7 @@ class LoadReport(msgspec.Struct):
         return Problem("") if record is None else Problem("", record.source, _name(record))
 
     def warn(self, message: str, record: RawObject, field: str = "") -> None:
-        """Count a warning about a ``field`` of the object ``record``.
+        """Count a warning (``message``) about a ``field`` of the object ``record``.
 
         Only the first warnings are stored in ``warnings``; later ones are only counted.
         """

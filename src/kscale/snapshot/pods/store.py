@@ -183,9 +183,9 @@ class NodeNumbers:
         return number
 
     def find(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Return the numbers of names: int64[n], -1 for a name without number. Do not modify the result.
+        """Return the number of each name, -1 for a name without one: int64[n]. Adds no names.
 
-        The result for the tuple of the last call is reused.
+        Do not modify the result: it is cached, and returned again for the same tuple of names.
         """
         found, count = self._found, len(self.names)
         if found is not None and found[0] is names and found[1] == count:

@@ -195,9 +195,9 @@ def uid_text(table: PodTable, row: int) -> bytes:
 def have_uids(
     table: PodTable, rows: NDArray[np.int64], view: memoryview, at: NDArray[np.int64], size: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Check for each row whether its pod has the UID at a position of ``view`` (``at``, ``size``): bool[n].
+    """Check for each row whether its pod has the UID that is in ``view`` at ``at``, ``size`` bytes long: bool[n].
 
-    True also if the row's pod or the text has no UID.
+    True also if the row's pod has no UID, or ``size`` is 0.
     """
     columns = table.columns
     fits = _names.have_uids(

@@ -478,7 +478,7 @@ class _Names:
         return self._inside < self._depth <= self._inside + 2
 
     def _have_value(self) -> None:
-        """Expect a key next: the last key has its value now."""
+        """Mark the last key as having its value, so that the next scalar is read as a key."""
         if self._is_near:
             self._keys[-1] = None
 

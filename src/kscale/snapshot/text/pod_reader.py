@@ -173,7 +173,7 @@ class PodBatch(msgspec.Struct, frozen=True, eq=False):
         return len(self.keys)
 
     def column(self, name: str) -> NDArray[np.int64]:
-        """Return a column, int64[n]."""
+        """Return a column by its name in the projector's layout, one entry for each pod: int64[n]."""
         values: NDArray[np.int64] = self.columns[_NUMBER[name]]
         return values
 

@@ -370,7 +370,7 @@ def _from_file(path: Path, in_directory: bool, scan: Scan | None) -> Iterator[_I
 
 
 def _from_stream(stream: BinaryIO, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Item]:
-    """Yield the objects of a stream. Without one document per line, it is read into memory first."""
+    """Yield the objects of a stream. A stream with one document per line is read line by line, any other at once."""
     try:
         lines = object_lines(stream)
         if isinstance(lines, bytearray):
