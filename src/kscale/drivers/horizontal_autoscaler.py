@@ -149,7 +149,7 @@ class SlowHpas:
         mapper: RESTMapper,
         now: Moment,
     ) -> Steps[None]:
-        """Reconcile slow HPAs, and requeue them. Those that were fast enough are no longer slow."""
+        """Reconcile slow HPAs, and requeue them. HPAs that were fast enough this time no longer count as slow."""
         progress, controller, clock_sets = Progress(now), self._controller, self._clock_sets
         batch = yield from reconcile_all(
             hpas,
@@ -371,7 +371,7 @@ class HorizontalAutoscaler:
     # -- stores ------------------------------------------------------------------------------------------------------
 
     def notice(self, change: Change, now: datetime | Moment) -> None:
-        """Record a change of an HPA. Changes of targets are only counted: a target is read when its HPA is due."""
+        """Record a change of an HPA, or that a target has changed. Targets are read when their HPAs are due."""
         now = moment(now)
         self._notices += 1
         if change.watch.kind == _KIND:

@@ -214,7 +214,7 @@ class Stepper:
             future.add_done_callback(finish)
 
     async def _take_all(self, worker: Executor) -> None:
-        """Run all due steps in the worker thread, several at a time, until none is due."""
+        """Run the due steps in the worker thread, in batches, until none is due."""
         try:
             while self._due:
                 async with self._turn:

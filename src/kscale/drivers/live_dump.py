@@ -38,8 +38,8 @@ async def read_live_dump(
 ) -> tuple[Dump, Listing]:
     """Read the HPAs of a live cluster and their inputs, as :func:`~kscale.hpa.dump.reader.read_dump` reads a dump.
 
-    HPAs, pods and usual targets are listed. Scales of other targets and metrics are requested as the controller
-    requests them, which depends on ``state`` and ``options``.
+    HPAs, pods, Deployments and other usual targets are listed. The scales of other kinds of targets, and the metrics,
+    are requested one by one as the controller would, which depends on ``state`` and ``options``.
 
     Parameters
     ----------

@@ -295,9 +295,10 @@ async def run_process(
     """Run a program until ``stop`` is set. Work in progress is then cancelled, as when a process ends.
 
     ``build`` builds the program, at once or as a coroutine. ``served`` is called with the server once it listens.
-    ``clock`` defaults to the system's, ``rng`` (for random waits) to a new generator. Raises
-    :class:`~kscale.drivers.live.LostLeadershipError` if the lease is lost, :class:`~kscale.InputError` if the program
-    cannot start, and unexpected exceptions of machines and informers.
+    ``clock`` defaults to the system's, ``rng`` (for random waits) to a new generator; ``version`` is kscale's, for
+    metrics. Raises :class:`~kscale.drivers.live.LostLeadershipError` if the lease is lost, and
+    :class:`~kscale.InputError` if the program cannot start. Unexpected exceptions of step machines and informers are
+    raised, too.
     """
     clock = clock or SystemClock()
     steady = SteadyClock(clock)

@@ -233,10 +233,10 @@ class WorkQueue:
             self._ready.append(key)
 
     def add_after(self, key: str, due: datetime | Moment, *, within: int = 0, period: int = 0) -> None:
-        """Make a key ready at ``due``; a key that already waits keeps its time if that is at most ``within`` later.
+        """Make a key ready at ``due``, or at most ``within`` nanoseconds later, together with other keys.
 
-        ``within``: nanoseconds by which the key may become ready later, together with others. ``period``: interval
-        after which keys become ready again.
+        A key that already waits keeps its time, unless that is more than ``within`` after ``due``. ``period``: interval
+        in nanoseconds after which keys usually become ready again.
         """
         due = moment(due, "due")
         self.metrics.retried()

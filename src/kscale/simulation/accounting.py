@@ -338,7 +338,7 @@ class JobOutcomes:
             job.open += not job.is_suspended or (new is not None and new.status.phase == "Failed")
 
     def _note_interruption(self, pod: Pod) -> None:
-        """Count a deleted pod whose node no longer exists.
+        """Count a deleted pod in ``interrupted`` if its node no longer exists.
 
         Pods that had finished or were terminating, mirror pods and pods of DaemonSets do not count.
         """

@@ -388,7 +388,7 @@ def build(
     Raises
     ------
     InputError
-        If the scenario has errors; contains all that were found before one made it impossible to read on.
+        If the scenario has errors; contains all errors up to the first that prevents reading on.
     """
     try:
         begin = from_text(scenario.begin)
@@ -411,9 +411,10 @@ class _Builder:
         self._report = LoadReport()  # report of reading the scenario's own objects
 
     def build(self, more: Iterable[str | KubeObject], autoscalers: Callable[..., Autoscalers]) -> Setup:
-        """Build the world and its autoscalers. ``more``: objects, or paths of files with objects.
+        """Build the world and its autoscalers.
 
-        Raises InputError with all mistakes that were found before one made it impossible to read on.
+        ``more``: objects, or paths of files with objects; ``autoscalers``: builds the autoscalers. Raises InputError
+        for mistakes in the scenario, with all that were found up to the first that prevents reading on.
         """
         scenario, values, more = self.scenario, self.values, list(more)
         horizon = values.duration(scenario.horizon, "horizon", least=1)

@@ -451,9 +451,10 @@ _ENDINGS = {
 
 
 def _describe_loop_end(now: Moment, report: LoopReport, started: Moment) -> tuple[str, str]:
-    """Return (how a loop ended, rule of its release by which it ended or deleted no node; empty if there is none).
+    """Return (how a loop ended, name of the rule by which it ended early or deleted no node).
 
-    ``started``: when the program started.
+    The rule is one in which the two releases differ; its name is empty if no such rule applied. ``started``: when the
+    program started.
     """
     if report.error is not None:
         return report.error.message, ""

@@ -357,8 +357,8 @@ def _needed_changes(
 ) -> list[FlagChange]:
     """Return a minimal set of flag changes with which the difference ``first`` disappears, most important first.
 
-    Empty if the difference remains with all changes, or no further change affects such decisions. ``accepted``: flag
-    changes that remove earlier differences.
+    Empty if the difference remains with all ``changes``, or if none of those that are not yet ``accepted`` (as they
+    remove earlier differences) can affect this kind of decision. ``rerun``: as for :func:`explain`.
     """
     action = first.key[1]
     candidates = [item for item in changes if item not in accepted and (not item.actions or action in item.actions)]
@@ -778,7 +778,10 @@ class _Reruns:
         return self._run_with(LEGACY, changes, until), self._run_with(CURRENT, changes, until)
 
     def _run_with(self, profile: str, changes: Sequence[FlagChange], until: Moment | None) -> FinishedRun:
-        """Return the run with a profile and those of the changes that are for the profile; runs it if there is none."""
+        """Return a run with a profile and those ``changes`` that are for this profile, at least up to ``until``.
+
+        A cached run is returned if there is one; otherwise the scenario is run.
+        """
         own_changes = [change for change in changes if change.profile == profile]
         flags = frozenset(change.flag for change in own_changes)
         for end in (None, until):

@@ -246,7 +246,7 @@ class Arrivals:
         return frozenset(pod.namespace for _, pod in self.pods)
 
     def enter(self, world: SimulatedWorld) -> None:
-        """Schedule the arrivals of the pods in a world; the nodes are not added."""
+        """Schedule the creation of the trace's pods in a world. The caller adds the nodes."""
         for time, coming in groupby(self.pods, key=itemgetter(0)):
             world.time.at(time, partial(_add_pods, world, [pod for _, pod in coming]), rank=HAPPENINGS)
 

@@ -118,7 +118,7 @@ class Informers:
         return ((field, view) for field, view in vars(self).items() if field in _FIELDS)
 
     def with_devices(self, nodes: Sequence[NodeTemplate]) -> Informers:
-        """Return views with the CSINodes and ResourceSlices of additional nodes; these views if there are none."""
+        """Return views that also have the CSINodes and ResourceSlices of ``nodes``; ``self`` if ``nodes`` have none."""
         csi_nodes = {each.csi_node.name: each.csi_node for each in nodes if each.csi_node is not None}
         slices = [resource_slice for each in nodes for resource_slice in each.resource_slices]
         if not csi_nodes and not slices:

@@ -66,7 +66,7 @@ class StoredObjects(msgspec.Struct, frozen=True):
         self.pods.see(key) if kind == "Pod" else self.objects.see(kind, key)
 
     def begin(self, kind: str) -> None:
-        """Start to record which objects of a kind are seen. Raises RuntimeError if that is already being done."""
+        """Start to record which objects of a kind are seen. Raises RuntimeError if a listing of it is in progress."""
         self.pods.begin() if kind == "Pod" else self.objects.begin(kind)
 
     def end(self, kind: str) -> list[str]:

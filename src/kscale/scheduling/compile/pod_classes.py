@@ -117,7 +117,7 @@ def _format_no_nodes_left(choosers: list[str]) -> str:
 
 
 def prefilter_report(pod: PodClass, ctx: Context, plugins: Iterable[Plugin] = PROFILE) -> PreFilterReport:
-    """Run all enabled PreFilters one by one, and return what each decided."""
+    """Run all enabled PreFilters, also after one has failed, and return the result of each."""
     report = PreFilterReport()
     for plugin in plugins:
         if plugin.name in ctx.profile.disabled_prefilters:

@@ -458,8 +458,8 @@ class Inventory:
     def is_monotonic(self, claims: Sequence[ResourceClaim]) -> bool:
         """Check whether allocating devices to these claims can only reduce what other pods can get.
 
-        That is not so if counters are shared (an overdrawn one blocks a pool), or if a request for "all" devices gets
-        fewer once the capacity of some is used up.
+        False if counters are shared, as an overdrawn counter blocks its pool. With shareable devices also False if a
+        claim requests "all" devices, as it gets fewer devices once the capacity of some is used up.
         """
         if self._counted or not self.shareable:
             return not self._counted

@@ -142,20 +142,24 @@ def _fractions(pod: Pod) -> tuple[tuple[str, str], ...] | None:
     spec, status = pod.spec, pod.status
     if not spec.init_containers and not spec.overhead and was_never_resized(pod):
         return None
-    fine = any(_is_fine(container.resources.requests) for container in spec.containers)
+    fine = any(_is_fractional(container.resources.requests) for container in spec.containers)
     if not fine and spec.init_containers:
-        fine = any(_is_fine(container.resources.requests) for container in spec.init_containers)
-    fine = fine or _is_fine(spec.overhead) or (spec.resources is not None and _is_fine(spec.resources.requests))
+        fine = any(_is_fractional(container.resources.requests) for container in spec.init_containers)
+    fine = (
+        fine
+        or _is_fractional(spec.overhead)
+        or (spec.resources is not None and _is_fractional(spec.resources.requests))
+    )
     if not fine and (status.container_statuses or status.init_container_statuses):
         for item in (*status.container_statuses, *status.init_container_statuses):
-            fine = fine or _is_fine(item.allocated_resources)
-            fine = fine or (item.resources is not None and _is_fine(item.resources.requests))
-    fine = fine or _is_fine(status.allocated_resources)
-    fine = fine or (status.resources is not None and _is_fine(status.resources.requests))
+            fine = fine or _is_fractional(item.allocated_resources)
+            fine = fine or (item.resources is not None and _is_fractional(item.resources.requests))
+    fine = fine or _is_fractional(status.allocated_resources)
+    fine = fine or (status.resources is not None and _is_fractional(status.resources.requests))
     return tuple((name, str(amount)) for name, amount in sorted(occupancy(pod).items())) if fine else None
 
 
-def _is_fine(amounts: ResourceList | None) -> bool:
+def _is_fractional(amounts: ResourceList | None) -> bool:
     """Check whether some amount is not a whole number of milli-cores, bytes or other units."""
     if not amounts:
         return False

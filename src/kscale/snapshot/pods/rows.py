@@ -100,7 +100,7 @@ class PodRows(Sequence[PodRecord]):
         return [keys[row] for row in self._rows[positions].tolist()]
 
     def uids(self) -> list[str]:
-        """Return the pods' UIDs, or the keys of pods without UID."""
+        """Return the UID of each pod, or ``namespace/name`` if it has none."""
         return uids_of(self.table, self._rows)
 
     @property
