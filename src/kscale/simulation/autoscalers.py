@@ -210,7 +210,7 @@ class Admitting:
         return from_dict(json_patch(data, msgspec.json.decode(base64.b64decode(patch))), Pod) if patch else pod
 
     def _perform(self, action: Action, now: Moment) -> Outcome:
-        """Perform an action of the admission controller in the world; the outcome has the time ``now``."""
+        """Perform an action of the admission controller in the world. It takes no time: its outcome is at ``now``."""
         return msgspec.structs.replace(self._world.perform(action, now), at=now)
 
 

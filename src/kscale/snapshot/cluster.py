@@ -239,7 +239,7 @@ class Relist:
         return self._add_page(page.metadata or _ListMetadata(), ChangedKeys(), ())
 
     def _add_page(self, metadata: _ListMetadata, change: ChangedKeys, problems: tuple[Problem, ...]) -> Page:
-        """Record what a page of the list changed, and return the page."""
+        """Record what a page of the list changed, and return the page. ``metadata``: that of the list in the page."""
         self.version = metadata.resource_version
         self._changes.append(change)
         self._complete = not metadata.continue_

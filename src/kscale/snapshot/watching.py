@@ -229,14 +229,17 @@ class Applying:
 
 
 def watch(contents: StoredObjects, view: memoryview, lines: ScannedLines) -> Watched:
-    """Apply the events of a watch to ``contents``, in order, and return what they changed."""
+    """Apply the events of a watch to ``contents``, in order, and return what they changed.
+
+    ``view``: the text of the events; ``lines``: the events that :meth:`PodReader.lines` has read from it.
+    """
     if lines.fast is None:
         return _apply_pods(contents, lines)
     return _Watch(contents, view, lines).run()
 
 
 def _apply_pods(contents: StoredObjects, lines: ScannedLines) -> Watched:
-    """Apply events of pods in columns only. A faster path than :class:`_Watch`, with the same result."""
+    """Apply events that are all of pods in columns. A faster path than :class:`_Watch`, with the same result."""
     types, versions = lines.types, lines.pods.column("version")
     deletes = types.count(_DELETED)
     deleted = np.frombuffer(types, dtype=np.uint8) == _DELETED if deletes else None

@@ -379,7 +379,7 @@ class Inventory:
             self._offer(spec, error_text.get((spec.driver, spec.pool.name), ""))
 
     def _offer(self, spec: ResourceSliceSpec, error_text: str) -> None:
-        """Add the devices of a slice. ``error_text``: why they cannot be allocated, or empty."""
+        """Add the devices of a slice (``spec``). ``error_text``: why they cannot be allocated, or empty."""
         pool = spec.driver, spec.pool.name
         for device in spec.devices:
             self._rank += 1

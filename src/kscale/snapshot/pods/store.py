@@ -651,7 +651,10 @@ class PodStore:
         return self._class_cache
 
     def _row_values(self, record: PodRecord, pod: Pod, state: int, class_of: int, contents: int) -> list[int]:
-        """Return the values of a pod's columns, in the order of :data:`POD_COLUMNS`."""
+        """Return the values of a pod's columns, in the order of :data:`POD_COLUMNS`; a new node name gets a number.
+
+        ``state``: as of :func:`state_of`; ``class_of``, ``contents``: as of :meth:`PodClassCache.numbers_of`.
+        """
         interner, node = self.interner, pod.spec.node_name
         if state == PLACED and not node:
             node = pod.status.nominated_node_name

@@ -336,7 +336,10 @@ _Part: TypeAlias = "tuple[str, str, Any | Problem]"
 
 
 def _read_piece(text: bytes, line: int, budget: _Budget) -> Iterator[_Part]:
-    """Yield a document, or the items of a list that is nested too deeply. ``line``: number of lines before the text."""
+    """Yield a document, or the items of a list that is nested too deeply. ``line``: number of lines before the text.
+
+    ``budget``: number of values that aliases may still expand to; it is reduced.
+    """
     label = _too_deep(text)
     if label is None:
         yield from (("", "", document) for document in _loaded(text, line, budget))

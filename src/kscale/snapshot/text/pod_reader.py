@@ -483,7 +483,7 @@ class PodReader:
     def _read_unusual_times(
         self, scanned: _ScannedText, fast: NDArray[np.bool_], batch: PodBatch, odd: list[tuple[int, int]]
     ) -> PodBatch:
-        """Read times that are not written as API servers do, given as (pod, slot) each.
+        """Read times that are not written as API servers do. ``odd``: (position of the pod, slot of the time) of each.
 
         Returns the batch without the pods that have an invalid time, which are no longer marked in ``fast``.
         """
@@ -565,9 +565,9 @@ class _ReadAhead:
 
 
 def _learn(classes: TextClasses, combined: NDArray[np.int32], bound: NDArray[np.bool_]) -> None:
-    """Find the classes of pods, given as the numbers of their text combinations, and store them in ``classes``.
+    """Find the classes of pods, and store them in ``classes``.
 
-    ``bound``: whether each pod has a node.
+    ``combined``: number of each pod's text combination; ``bound``: whether each pod has a node.
     """
     classes.learn(distinct((np.maximum(combined, _NONE) + 1) * 2 + bound).tolist())  # of very many pods, few differ
 

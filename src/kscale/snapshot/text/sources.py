@@ -271,7 +271,11 @@ _NESTED_SOURCES: Final = 50
 
 
 def _read(source: Source, scan: Scan | None, depth: int = 0) -> Iterator[_Item]:
-    """Yield the items of one source. Raises InputError if its type is none of those of ``Source``."""
+    """Yield the items of one source. ``scan``: reads JSON lists (None: they are read item by item).
+
+    Raises InputError for a type that ``Source`` does not have, and for too deeply nested sequences of sources
+    (``depth``: sequences around this source).
+    """
     if isinstance(source, KubeObject):
         yield RawObject(source.api_version, source.kind or type(source).__name__, source)
     elif isinstance(source, Mapping):
@@ -459,7 +463,7 @@ def _from_json(
 def _from_json_document(
     view: memoryview, source: str, where: str, in_directory: bool, scan: Scan | None
 ) -> Iterator[_Item]:
-    """Yield the items of one JSON document: an array, a list of objects, or an object."""
+    """Yield the items of one JSON document: an array, a list of objects, or an object. ``where``: its place."""
     first = bytes(view[:4096]).lstrip()[:1]
     if first == b"[":
         yield from _from_items(_array(view), source, _join_places(where, ""), "", "", in_directory)
@@ -622,7 +626,7 @@ def _from_yaml(text: bytes, source: str, in_directory: bool) -> Iterator[_Item]:
 
 
 def _from_data(data: Any, source: str, where: str, in_directory: bool = False) -> Iterator[_Item]:
-    """Yield the items of plain data: an object, a list of objects, or a sequence of these."""
+    """Yield the items of plain data: an object, a list of objects, or a sequence of these. ``where``: their place."""
     if isinstance(data, list):
         for index, item in enumerate(data):
             yield from _from_data(item, source, _join_places(where, f"[{index}]"), in_directory)
