@@ -160,9 +160,9 @@ class LoopTrigger:
         self._waits_since += by
 
     def pod_waits(self) -> None:
-        """Register an unschedulable pod.
+        """Record that a pod is unschedulable, so that the next loop starts at once.
 
-        At most one pod is stored, also while a loop is running. No effect unless ``frequent``.
+        Several pods count as one, also while a loop is running. No effect unless ``frequent``.
         """
         self._token = self._frequent
 
@@ -480,10 +480,10 @@ class ClusterAutoscaler:
         return InputSources(cloud=True, is_unread=self._pod_changes.note)
 
     def repeats_until(self) -> Moment:
-        """Return until when rounds have the result of the last one, which did nothing.
+        """Return until when rounds would have the result of the last round, as long as cluster and cloud are unchanged.
 
-        This assumes that cluster and cloud provider are unchanged (:mod:`kscale.ca.static_autoscaler.skip_unchanged`).
-        Returns the zero time if the next round must be run, also because rounds are not stored (``repeats``).
+        The rules are those of :mod:`kscale.ca.static_autoscaler.skip_unchanged`. Returns the zero time if the next
+        round must be run: the last one changed something, or this driver does not store rounds (``repeats``).
         """
         last, report = self._last, self.report
         if last is None or report is None or report.error is not None or report.ended:
@@ -509,7 +509,10 @@ class ClusterAutoscaler:
         )
 
     def repeat(self, now: Moment) -> Moment | None:
-        """Mark a round as done that repeats the last one. Returns its end; None if the round must be run."""
+        """Record a round at ``now`` that repeats the last one, without running it. Returns when it ends.
+
+        Returns None, and records nothing, if the round must be run.
+        """
         state, last, report = repeat_state(self.state, now), self._last, self.report
         if state is None or last is None or report is None:
             return None
@@ -597,13 +600,13 @@ class ClusterAutoscaler:
                 _log.info("dry run: %s", format_action(action))
         yield from progress.observe(*report.observations)
         yield from progress.emit(*report.events)
-        self.state = _undone(report.state, self.state)
+        self.state = _without_requested_changes(report.state, self.state)
         report.groups = Groups.of(self._groups, view.snapshot.columns.objects)
         return report
 
 
-def _undone(after: LoopState, before: LoopState) -> LoopState:
-    """Return the state ``after`` a loop, without the changes that the loop requested: those are as ``before``."""
+def _without_requested_changes(after: LoopState, before: LoopState) -> LoopState:
+    """Return the state ``after`` a dry run, with the fields on requested changes (nodes, sizes) as in ``before``."""
     cluster = replace(
         after.cluster,
         scale_up_requests=before.cluster.scale_up_requests,

@@ -49,8 +49,8 @@ def object_spam_key(event: EventObject) -> Hashable:
 def cluster_autoscaler_spam_key(event: EventObject) -> Hashable:
     """Return the rate limit key of an event of the Cluster Autoscaler.
 
-    Events of one reason about one object share a budget. Events about its status ConfigMap (only with the default name
-    and namespace) share one if their messages are equal.
+    Events with one reason about one object share a budget. Events about the autoscaler's status ConfigMap, if it has
+    the default name and namespace, share a budget only if their messages are equal, too.
     """
     ref = event.involved_object
     if (ref.kind, ref.namespace, ref.name) == ("ConfigMap", "kube-system", "cluster-autoscaler-status"):
@@ -176,8 +176,8 @@ class EventCorrelator:
     def record_steps(self, event: EventObject, now: Moment) -> StepsOf[Create | Patch | Wait, bool]:
         """Send an event after correlation. While the server cannot be reached, retry up to eleven times.
 
-        Pauses of ten seconds lie between; the first one is random and shorter. Returns whether it was sent: False also
-        if it exceeds the rate limit, the server rejects it, or a pause is cut short.
+        Waits ten seconds before each retry, and a shorter random time before the first. Returns whether the event was
+        sent: False if it exceeds the rate limit, the server rejects it, all retries fail, or a wait is cut short.
         """
         correlated = self.correlate(event, now)
         if correlated is None:
@@ -240,7 +240,10 @@ class EventCorrelator:
         return combined, similar
 
     def _observe(self, event: EventObject, key: bytes) -> Correlated:
-        """Return the event with its count, and the patch if it is a repetition (``eventObserve``)."""
+        """Count an event under ``key``. Return it with its count, and with a patch if it repeats an earlier event.
+
+        Upstream: ``eventObserve``.
+        """
         earlier = self._recent_events.get(key)
         patch = None
         if earlier is not None:
@@ -265,9 +268,9 @@ class EventCorrelator:
 
 
 def _send(progress: Progress, correlated: Correlated) -> StepsOf[Create | Patch, Outcome]:
-    """Create an event, or patch the earlier event that it repeats. If that is gone, the event is created.
+    """Create an event, or patch the earlier event that it repeats, and return the outcome of the request.
 
-    Returns the outcome.
+    If the earlier event does not exist any more, the event is created.
     """
     event = correlated.event
     if correlated.patch is not None:

@@ -354,7 +354,7 @@ class ExpanderServer(RpcServer):
         handler = grpc.unary_unary_rpc_method_handler(self._best_options)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
         credentials = grpc.ssl_server_credentials(
-            [_pair(cert, key)],
+            [_read_key_pair(cert, key)],
             root_certificates=read_input(client_ca) if client_ca else None,
             require_client_auth=bool(client_ca),
         )
@@ -389,10 +389,11 @@ class ExpanderServer(RpcServer):
         return answer_of(ranking)
 
 
-def _pair(cert: str, key: str) -> tuple[bytes, bytes]:
-    """Read a key and its certificate, and return (key, certificate). Raises InputError if they do not match.
+def _read_key_pair(cert: str, key: str) -> tuple[bytes, bytes]:
+    """Read the files of a certificate and its key, and return (key, certificate), both PEM.
 
-    gRPC itself only reports that the address cannot be bound.
+    Raises InputError if a file cannot be read or the two do not match. gRPC itself would only report that the address
+    cannot be bound.
     """
     chain, secret = read_input(cert), read_input(key)
     try:

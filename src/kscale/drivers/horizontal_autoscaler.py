@@ -149,7 +149,7 @@ class SlowHpas:
         mapper: RESTMapper,
         now: Moment,
     ) -> Steps[None]:
-        """Reconcile slow HPAs, and requeue them. Those that were fast enough are no longer slow."""
+        """Reconcile slow HPAs, and requeue them. HPAs that were fast enough this time no longer count as slow."""
         progress, controller, clock_sets = Progress(now), self._controller, self._clock_sets
         batch = yield from reconcile_all(
             hpas,
@@ -371,7 +371,7 @@ class HorizontalAutoscaler:
     # -- stores ------------------------------------------------------------------------------------------------------
 
     def notice(self, change: Change, now: datetime | Moment) -> None:
-        """Record a change of an HPA. Changes of targets are only counted: a target is read when its HPA is due."""
+        """Record a change of an HPA, or that a target has changed. Targets are read when their HPAs are due."""
         now = moment(now)
         self._notices += 1
         if change.watch.kind == _KIND:
@@ -437,7 +437,7 @@ class HorizontalAutoscaler:
     def _find_current(self, stores: Stores, last: _Round) -> tuple[list[HorizontalPodAutoscaler], dict[str, Scale]]:
         """Return the HPAs of the ``last`` round as they are now, and the scales of their watched targets by key.
 
-        Only objects that changed since then are read. None of the HPAs was deleted.
+        Reads only objects that changed since that round. Call this only if none of the HPAs was deleted.
         """
         changed, targets, scales = self._changed, self._changed_targets, dict(last.scales)
         hpas = [changed.get(key) or hpa for key, hpa in last.hpas.items()]
@@ -456,7 +456,7 @@ class HorizontalAutoscaler:
         return hpas, scales
 
     def _read_again(self, progress: Progress, hpas: Sequence[HorizontalPodAutoscaler]) -> Steps[CurrentObjects | None]:
-        """Read the current objects of some HPAs from the stores; None if the stores are not settled."""
+        """Read some HPAs, their scales and all pods from the stores again; None if the stores are not settled."""
         outcome = yield from progress.act(ReadStores(partial(self._current, hpas)))
         current: CurrentObjects | None = outcome.value
         return current
@@ -480,7 +480,7 @@ class HorizontalAutoscaler:
         return current
 
     def _current(self, hpas: Sequence[HorizontalPodAutoscaler], stores: Stores) -> CurrentObjects:
-        """Return the current objects of some HPAs; a deleted HPA is None."""
+        """Return the current state of some HPAs (None: deleted), the scales of their watched targets, and all pods."""
         scales: dict[str, Scale] = {}
         current: list[HorizontalPodAutoscaler | None] = []
         for known in hpas:
@@ -493,10 +493,10 @@ class HorizontalAutoscaler:
         return CurrentObjects(hpas=current, scales=scales, pods=stores.snapshot().pod_index)
 
     def _take_in(self) -> None:
-        """Process the noticed changes.
+        """Pass the changes that :meth:`notice` has recorded to the controller's queue, and remove them.
 
-        At the end of a round this runs in another thread than :meth:`notice`, and concurrently. Changes are therefore
-        removed one by one.
+        At the end of a round this may run while another thread calls :meth:`notice`. Changes are therefore removed one
+        by one.
         """
         while self._changes:
             change, now = self._changes.popleft()
@@ -607,9 +607,10 @@ class HorizontalAutoscaler:
         self._take_in()  # release old versions of objects
 
     def _find_all_ready(self, view: HorizontalView) -> dict[str, HorizontalPodAutoscaler] | None:
-        """Return the HPAs by key if this is clear for all of them: none must wait, and nobody else has written any.
+        """Return the HPAs by key if a quick check shows that all can be reconciled now.
 
-        None: each HPA must be checked (:meth:`_find_ready_steps`).
+        The check: the watch has delivered all own writes, and no other controller manages or has written an HPA.
+        Returns None if each HPA must be checked (:meth:`_find_ready_steps`).
         """
         if not view.keys or self._outdated_writes or not self._rivals.is_idle:
             return None
@@ -730,9 +731,9 @@ def _forget_size(key: str) -> Observation:
 
 
 def _is_behind(hpa: HorizontalPodAutoscaler, hpa_state: HPAState, seen: str) -> bool:
-    """Check whether the watch, at version ``seen``, has not delivered our last write of the HPA yet.
+    """Check whether the watch has not delivered this process's last write of the HPA yet.
 
-    The version of the object itself counts as well: that of a list may be too old.
+    It has if the version of ``hpa``, or ``seen``, the version of the watch, is not older than that of the write.
     """
     written = hpa_state.written
     return (

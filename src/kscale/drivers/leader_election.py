@@ -188,10 +188,11 @@ class LeaderElector:
     def renew(
         self, now: Moment, *, failed: Moment | None = None, once: bool = False
     ) -> StepsOf[_Action | Wait | Within, bool]:
-        """Renew the lease until that has failed for ``renew_deadline``, or a wait is cut short. Returns False then.
+        """Renew the lease every ``retry_period``. Returns False, after reporting the end of leadership, on failure.
 
-        ``failed``: when a renewal began that has failed (:meth:`finish_renewal`). The first round continues it.
-        ``once``: return True after a renewal and the wait for the next one.
+        It fails if a renewal has not succeeded within ``renew_deadline``, or if a wait is cut short. ``failed``: begin
+        of a renewal that has failed (:meth:`finish_renewal`), which is continued first. ``once``: return True after one
+        renewal and the wait for the next one.
         """
         progress, limit = Progress(now), duration(self.options.renew_deadline)
         left = limit if failed is None else limit - (now - failed)
@@ -213,9 +214,10 @@ class LeaderElector:
         yield from self._emit_event(progress, "stopped leading")
 
     def build_renewal(self, now: Moment) -> bytes | None:
-        """Build the merge patch (JSON) that renews the lease, if no other candidate can have written the lease.
+        """Build the merge patch (JSON) that renews the lease without reading the lease first.
 
-        Returns None otherwise, and if :meth:`renew` must renew the lease. Pass the outcome to :meth:`finish_renewal`.
+        Returns None if :meth:`renew` must renew the lease: this candidate does not lead, or the lease has expired, so
+        that another candidate may have written it. Pass the outcome of the patch to :meth:`finish_renewal`.
         """
         lease = self._lease
         if lease is None or not (self.leads and self._is_valid(now)):
@@ -253,7 +255,7 @@ class LeaderElector:
     def _round(self, now: Moment, *, failed: Moment | None = None) -> StepsOf[_Action | Wait, bool]:
         """Try at every tick of the retry period until the lease is renewed (True) or a wait is cut short (False).
 
-        Of ticks that pass during a try, only one is used. ``failed``: as for :meth:`renew`.
+        If several ticks pass during a try, only one more try follows at once. ``failed``: as for :meth:`renew`.
         """
         progress, period, ticks = Progress(now), duration(self.options.retry_period), 0
         begun = now if failed is None else failed
@@ -282,9 +284,10 @@ class LeaderElector:
         return succeeded
 
     def try_acquire_or_renew(self, progress: Progress, *, failed: Moment | None = None) -> StepsOf[_Action, bool]:
-        """Try once to acquire or renew the lease (``tryAcquireOrRenew``); return whether it is ours now.
+        """Try once to acquire or renew the lease (``tryAcquireOrRenew``); return whether this candidate holds it now.
 
-        ``failed``: when this try began, if its write without a read has failed already.
+        ``failed``: None for a new try. Otherwise the try began at ``failed`` with a write without a read, which failed;
+        the lease is read first then.
         """
         now = progress.now if failed is None else failed
         new_spec = self._own_spec(now)
@@ -426,7 +429,7 @@ class LeaderElector:
         _log.debug(text, extra={**self._lock, "err": error.message})
 
     def _emit_event(self, progress: Progress, what: str) -> StepsOf[Emit, None]:
-        """Emit an event about the lease. ``what``: predicate of its message, after the identity."""
+        """Emit an event about the lease, with the message ``IDENTITY WHAT`` (such as ``host became leader``)."""
         regarding = ObjectReference(
             api_version=_API_VERSION,
             kind="Lease",

@@ -94,7 +94,7 @@ class _Step:
         self._has_finished = False
 
     def claim(self) -> bool:
-        """Try to claim the step. Returns True for the first caller only, be it the step's thread or its canceller."""
+        """Claim the right to run or cancel the step. Returns True for the first caller only. Never blocks."""
         return self._claimed.acquire(blocking=False)
 
     def has_result(self) -> bool:
@@ -146,9 +146,10 @@ class Stepper:
         """Number of running machines, counted by the caller. The steps of a single one need not wait for others."""
 
     def run_here(self, steps: Steps[Any], outcome: Outcome | None, is_over: Callable[[], bool]) -> StepResult | None:
-        """Run the next step of a machine on the loop, as :meth:`advance` does, and return its result.
+        """Run the next step of a machine on the event loop, not in the worker thread, and return its result.
 
-        Returns None if another step is running: it holds the lock ``turn``. Raises what the machine raises.
+        ``outcome``, ``is_over``: as for :meth:`advance`. Returns None if another step is running (it holds the lock
+        ``turn``). Raises what the machine raises.
         """
         return None if self._turn.locked() else _step_and_report(steps, outcome, self._clock, is_over)
 
@@ -190,9 +191,9 @@ class Stepper:
             raise
 
     def _take_one(self, worker: Executor, step: _Step) -> None:
-        """Start one step in the thread and return without waiting.
+        """Start one step in the worker thread and return without waiting. The caller holds the lock ``turn``.
 
-        A callback releases the lock ``turn`` and sets the step's result when the step has ended.
+        When the step has ended, a callback on the loop releases the lock and sets the step's result.
         """
         results: list[StepResult | BaseException] = []
 
@@ -211,7 +212,7 @@ class Stepper:
             future.add_done_callback(finish)
 
     async def _take_all(self, worker: Executor) -> None:
-        """Run steps until none is due."""
+        """Run the due steps in the worker thread, in batches, until none is due."""
         try:
             while self._due:
                 async with self._turn:
@@ -223,9 +224,9 @@ class Stepper:
             self._task = None
 
     async def _run_on_worker(self, worker: Executor, steps: Sequence[_Step]) -> Sequence[StepResult | BaseException]:
-        """Run steps in the thread and return their results or errors in order, without raising.
+        """Run steps in the worker thread, one after the other, and return their results or errors in order.
 
-        Sets finished results early.
+        Results of finished steps are set before the last step has ended. Raises no error of a step.
         """
         if not steps:
             return []
@@ -262,10 +263,10 @@ def _run_steps(steps: Sequence[_Step], clock: Clock, results: list[StepResult | 
 
 
 def _step(steps: Steps[Any], outcome: Outcome | None, clock: Clock) -> StepResult:
-    """Run one step and return its action or value, with the time that it took.
+    """Run one step of a machine and return its action, or the machine's value, with the time that the step took.
 
-    A StopIteration cannot leave a thread through a future. Observations are computed here, because a live world reads
-    them immediately on the loop.
+    Returns the value instead of raising StopIteration, which cannot leave a thread through a future. Lazy observations
+    are computed here, because otherwise they would be computed on the loop.
     """
     started = clock.monotonic()
     result: Action | Done
@@ -443,7 +444,7 @@ class Scope(msgspec.Struct, eq=False):
 
 
 def _finish(waiter: asyncio.Future[None]) -> None:
-    """Let the task continue that waits for a future."""
+    """Set the result of a future, unless it is done, so that the task that waits for it continues."""
     if not waiter.done():
         waiter.set_result(None)
 
@@ -492,7 +493,7 @@ class Live:
             raise faults.exceptions[0] from None
 
     def now(self) -> Moment:
-        """Return the current time of the machines."""
+        """Return the current time of the clock with which the step machines run."""
         return self._clock.now()
 
     async def run(
@@ -593,7 +594,7 @@ class Live:
         return self._outcome(result) if isinstance(result, ApiError) else result
 
     def _outcome(self, result: Any) -> Outcome:
-        """Return a result as an outcome of now. An ApiError becomes the outcome's error."""
+        """Return an outcome with the current time. ``result`` becomes its value, or its error if it is an ApiError."""
         error = result if isinstance(result, ApiError) else None
         return Outcome(at=self._clock.now(), value=None if error else result, error=error)
 

@@ -38,8 +38,8 @@ async def read_live_dump(
 ) -> tuple[Dump, Listing]:
     """Read the HPAs of a live cluster and their inputs, as :func:`~kscale.hpa.dump.reader.read_dump` reads a dump.
 
-    HPAs, pods and usual targets are listed. Scales of other targets and metrics are requested as the controller
-    requests them, which depends on ``state`` and ``options``.
+    HPAs, pods, Deployments and other usual targets are listed. The scales of other kinds of targets, and the metrics,
+    are requested one by one as the controller would, which depends on ``state`` and ``options``.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ async def read_custom_owners(client: Client, clock: Clock, owners: Sequence[Cust
 
 
 async def _run(client: Client, clock: Clock, machine: Machine) -> Any:
-    """Run a step machine on the cluster and return its value."""
+    """Run a step machine whose requests go to the cluster of ``client``, and return its value."""
     resources = Resources(client)
     perform = Performer(client, clock, resources=resources, metrics=RESTMetrics(client, resources, clock))
     async with Live(perform, clock) as live:

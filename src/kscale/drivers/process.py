@@ -96,7 +96,7 @@ class EventRecorder:
             self._queue.task_done()
 
     async def wait_until_sent(self) -> None:
-        """Wait until all queued events are sent or given up."""
+        """Wait until each queued event is sent, or all attempts to send it have failed."""
         await self._queue.join()
 
 
@@ -295,9 +295,10 @@ async def run_process(
     """Run a program until ``stop`` is set. Work in progress is then cancelled, as when a process ends.
 
     ``build`` builds the program, at once or as a coroutine. ``served`` is called with the server once it listens.
-    ``clock`` defaults to the system's, ``rng`` (for random waits) to a new generator. Raises
-    :class:`~kscale.drivers.leader_election.LostLeadershipError` if the lease is lost, :class:`~kscale.InputError` if
-    the program cannot start, and unexpected exceptions of machines and informers.
+    ``clock`` defaults to the system's, ``rng`` (for random waits) to a new generator; ``version`` is kscale's, for
+    metrics. Raises :class:`~kscale.drivers.leader_election.LostLeadershipError` if the lease is lost, and
+    :class:`~kscale.InputError` if the program cannot start. Unexpected exceptions of step machines and informers are
+    raised, too.
     """
     clock = clock or SystemClock()
     steady = SteadyClock(clock)
@@ -449,9 +450,9 @@ class _Process:
             await asyncio.wait(tasks)
 
     async def _lead(self, live: Live, other: Live, leases: Live) -> None:
-        """Run the work, with leader election while this process leads.
+        """Run the program's steps ``before`` leadership, then the work; with leader election, only while this leads.
 
-        ``live`` runs the drivers, ``leases`` the leader election, ``other`` what comes before it.
+        ``live`` runs the drivers, ``leases`` the leader election, ``other`` the steps ``before``.
         """
         async with live:  # its background tasks end with this task
             if self.program.before is not None:
@@ -470,9 +471,9 @@ class _Process:
                 )
 
     async def _work(self, live: Live) -> None:
-        """Run the informers, the drivers and what runs beside them, until cancelled or one of them fails.
+        """Run the informers, the program's drivers and its tasks ``beside`` them, until cancelled or one of them fails.
 
-        Other drivers do not run in a dry run. Raises the first exception.
+        In a dry run, only the main driver runs, not ``others``. Raises the first exception.
         """
         self.leads = True
         self.program.monitored()
@@ -489,7 +490,7 @@ class _Process:
                     self.stores,
                     live,
                     self.clock,
-                    before=self._follow,
+                    before=self._adopt_clock_change,
                     observe=self._observe,
                     is_small=self.program.is_small,
                 )
@@ -501,12 +502,12 @@ class _Process:
             self.leads = False
 
     def _handle_lost_lease(self) -> None:
-        """Note that this process does not lead any more."""
+        """Set ``leads`` to False at once, before the work has ended."""
         # At once, as the work may take time to end, and another process may lead by then.
         self.leads = False
 
-    def _follow(self) -> None:
-        """Adopt a change of the system's clock, and report it to the program."""
+    def _adopt_clock_change(self) -> None:
+        """If the system's clock was set, adopt its new time, log a warning, and call the program's ``clock_set``."""
         if self.program.clock_set is not None and (by := self.following_clock.follow()):
             _log.warning("the clock has been set by %.3f seconds", by / SECOND)
             self.program.clock_set(by)
@@ -561,5 +562,5 @@ class _Process:
 
 
 async def _await_work(work: Callable[[], Awaitable[None]]) -> None:
-    """Await ``work()``; a coroutine, as a task needs one."""
+    """Await ``work()``. Wraps any awaitable in a coroutine, which a task needs."""
     await work()

@@ -140,7 +140,7 @@ class LargeReviews:
         return task.result()
 
     def _finish_review(self, task: asyncio.Task[ReviewResult]) -> None:
-        """Free the slot of a review."""
+        """Count a review as no longer waiting, and discard its error if nobody awaits it."""
         self._waiting -= 1
         if not task.cancelled():
             task.exception()  # retrieve it, as no task may await it anymore
@@ -213,9 +213,10 @@ _reviews: dict[int, PodReview] = {}
 
 
 def _read(number: int, body: bytes, options: AdmissionOptions, max_containers: int) -> ReviewResult | _Read:
-    """Read a review in the worker, and store it under ``number`` until :func:`_answer`.
+    """Read a review in the worker process, and store it there under ``number`` for :func:`_answer`.
 
-    Returns the response if the review can be answered already, otherwise the pod without its containers.
+    Returns the pod without its spec, with which the caller finds the VPA (None if the review has no readable pod).
+    Returns the response instead, and stores nothing, if the review can be answered already.
     """
     read = read_review(body, options=options, max_containers=max_containers)
     if isinstance(read, ReviewResult):
@@ -229,7 +230,10 @@ def _read(number: int, body: bytes, options: AdmissionOptions, max_containers: i
 
 
 def _answer(number: int, vpa: bytes | None, limit_ranges: _OneNamespace, options: AdmissionOptions) -> ReviewResult:
-    """Answer the stored review with this number in the worker. ``vpa``: the matching VPA as JSON, if any."""
+    """Answer the review that :func:`_read` stored under ``number`` in the worker process.
+
+    ``vpa``: the matching VPA as JSON; None if there is none.
+    """
     read = _reviews.pop(number, None)
     if read is None:
         return allow_unpatched("too many large reviews were read meanwhile; this one is not patched", resource="Pod")

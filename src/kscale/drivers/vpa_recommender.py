@@ -244,7 +244,7 @@ class VpaRecommender:
     def _explain_steps(
         self, planner: RoundPlanner, view: RecommenderView, decided: Sequence[VpaResult], progress: Progress
     ) -> StepsOf[GetScale | Emit, None]:
-        """Explain what the recommendations of a round would do to nodes if all pods had them.
+        """Report what the recommendations of a round (``decided``) would do to nodes if all pods had them.
 
         No recommendation is written yet at this point.
         """

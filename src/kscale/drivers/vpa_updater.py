@@ -173,17 +173,14 @@ class VpaUpdater:
     def _loop_steps(
         self, state: UpdaterState, inputs: UpdaterRound, now: Moment, admission: ScalingDirectionAdmission
     ) -> Steps[UpdaterResult]:
-        """Return the steps of a loop, of the configured release."""
+        """Return the steps of one updater loop, by the rules of the configured release. ``admission``: not in 1.3."""
         if self.options.legacy:  # release 1.3 has no eviction admission
             return legacy_updater_steps(state, inputs, now=now, options=self.options)
         return updater_steps(state, inputs, now=now, options=self.options, admission=admission)
 
     @property
     def input_sources(self) -> InputSources:
-        """Declare that the driver itself decides which changes of watched objects matter.
-
-        There are no other sources.
-        """
+        """Declare that rounds depend on watched objects only, and that the driver decides which changes matter."""
         return InputSources(judged=frozenset(watch.kind for watch in self.watches))
 
     def repeats_until(self) -> Moment:

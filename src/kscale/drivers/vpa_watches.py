@@ -51,7 +51,7 @@ class Ticker:
         self.due += by
 
     def advance(self, now: Moment) -> None:
-        """Take the tick that is due, and compute the next one."""
+        """Set ``due`` to the first tick after ``now``; ticks up to ``now`` are taken or lost."""
         self.due = self._begun + ((now - self._begun) // self.interval + 1) * self.interval
 
 

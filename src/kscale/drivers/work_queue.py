@@ -233,10 +233,10 @@ class WorkQueue:
             self._ready.append(key)
 
     def add_after(self, key: str, due: datetime | Moment, *, within: int = 0, period: int = 0) -> None:
-        """Make a key ready at ``due``; a key that already waits keeps its time if that is at most ``within`` later.
+        """Make a key ready at ``due``, or at most ``within`` nanoseconds later, together with other keys.
 
-        ``within``: nanoseconds by which the key may become ready later, together with others. ``period``: interval
-        after which keys become ready again.
+        A key that already waits keeps its time, unless that is more than ``within`` after ``due``. ``period``: interval
+        in nanoseconds after which keys usually become ready again.
         """
         due = moment(due, "due")
         self.metrics.retried()
@@ -250,10 +250,10 @@ class WorkQueue:
     def _get_joined_time(self, due: Moment, within: int, period: int) -> Moment:
         """Return when a key that is due at ``due`` becomes ready: up to ``within`` nanoseconds later, to join others.
 
-        The key takes the first existing time in this span. If there is none, it takes the end of the span if several
-        keys are due together in the half ``period`` after ``due``, now or one period later. So keys that became
-        separate meet again. They meet only within one whole multiple of the period, because otherwise keys could follow
-        each other for ever.
+        The key takes the first time in this span at which other keys become ready. If there is none, it takes the end
+        of the span if several keys are due at one time in the half ``period`` after ``due``, or were due one period
+        before such a time; otherwise it takes ``due``. So keys that became separate meet again. They meet only within
+        one whole multiple of the period, because otherwise keys could follow each other for ever.
         """
         times, at = self._times, bisect_left(self._times, due)
         if at < len(times) and times[at] <= due + within:
@@ -321,7 +321,7 @@ class WorkQueue:
             self._ready.extend([key for key in fresh if key not in self._working] if self._working else fresh)
 
     def waiting(self, now: datetime | Moment) -> set[str]:
-        """Return the keys that may be taken at ``now`` if none is added."""
+        """Return the keys that are ready at ``now``, or become ready then. Takes none of them."""
         time = moment(now)
         return {*self._ready, *(key for key, due in self._due.items() if due <= time)}
 
@@ -581,11 +581,11 @@ class HorizontalController:
 
 
 def _names(hpa: HpaOrTombstone) -> tuple[str, str]:
-    """Return (namespace, name)."""
+    """Return (namespace, name) of an HPA or a tombstone of one."""
     return (hpa.namespace, hpa.name) if isinstance(hpa, Tombstone) else (hpa.metadata.namespace, hpa.metadata.name)
 
 
 def _key(hpa: HpaOrTombstone) -> str:
-    """Return the key, ``namespace/name``."""
+    """Return the key, ``namespace/name``, of an HPA or a tombstone of one."""
     metadata = hpa if isinstance(hpa, Tombstone) else hpa.metadata
     return f"{metadata.namespace}/{metadata.name}"

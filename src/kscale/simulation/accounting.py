@@ -57,7 +57,10 @@ class Ledger:
             api.listen(kind, listener)
 
     def settle(self) -> None:
-        """Add the amounts since the last call, up to the current time, to the integrals over time."""
+        """Add each amount, times the nanoseconds since the last call, to its integral over time.
+
+        Call this before an amount changes: the current amounts count since the last call.
+        """
         by, self._since = self._time.now - self._since, self._time.now
         if by:
             self.allocatable_time += self.allocatable * by
@@ -189,7 +192,7 @@ def quantile(values: list[int], share: int, of: int) -> int:
 def sum_jobs(jobs: Sequence[JobUse], cost: float | None) -> JobTotals | None:
     """Return the totals of jobs in a run that cost ``cost`` ($; None: unknown). None if there are no jobs.
 
-    The makespans are of completed jobs; they and the cost of a completed job are None without one.
+    Makespans and the cost per job count completed jobs only; both are None if no job is completed.
     """
     if not jobs:
         return None
@@ -312,6 +315,8 @@ class JobOutcomes:
     def _follow(self, job: _Job, old: Pod | None, new: Pod | None, uid: str) -> None:
         """Update a job after a change of one of its pods: restarts, and time of completed and of lost work.
 
+        ``old``, ``new``: the pod before and after (None: it did not exist); ``uid``: the pod's UID.
+
         The time of a pod that failed, was deleted or began to terminate is lost; the next new pod then counts as its
         restart, unless the job was suspended when it began to terminate.
         """
@@ -333,7 +338,7 @@ class JobOutcomes:
             job.open += not job.is_suspended or (new is not None and new.status.phase == "Failed")
 
     def _note_interruption(self, pod: Pod) -> None:
-        """Count a deleted pod whose node no longer exists.
+        """Count a deleted pod in ``interrupted`` if its node no longer exists.
 
         Pods that had finished or were terminating, mirror pods and pods of DaemonSets do not count.
         """
@@ -420,10 +425,10 @@ class IdealMixes:
     def _cheapest(
         self, offers: Sequence[Offer], pods: Sequence[Pod], prices: Mapping[str, float]
     ) -> tuple[float, float]:
-        """Return ($/h of the cheapest nodes found for the pods, lower bound of it: 0 if unknown).
+        """Return ($/h of the cheapest nodes found for the pods, lower bound of the $/h; 0 if no bound is known).
 
-        Pods that the mix does not place stay on their nodes, at their ``prices`` ($/h by node name). Both are 0 without
-        pods or offers. Also notes how the bound was proven, and how many pods were not placed.
+        The nodes of pods that the mix does not place are paid as well, at their ``prices`` ($/h by node name). Both
+        results are 0 without pods or offers. Also records how the bound was proven, and how many pods were not placed.
         """
         if not pods or not offers:
             return 0.0, 0.0
@@ -456,8 +461,8 @@ class IdealMixes:
     def _count_needed_pods(self, hpa: HorizontalPodAutoscaler, key: Key, pods: Sequence[Pod]) -> int | None:
         """Return how many pods would bring usage to an HPA's targets, within its limits.
 
-        ``key``: of the workload that it scales. None if it cannot be computed: there are no pods, or a metric of the
-        HPA is none for which :meth:`_count_replicas_for` returns a number.
+        ``key``: of the workload that the HPA scales. None if there are no pods or no metrics, or if
+        :meth:`_count_replicas_for` returns None for one of the metrics.
         """
         counts = [self._count_replicas_for(spec, key, pods) for spec in hpa.spec.metrics or ()]
         needed = [count for count in counts if count is not None]
@@ -500,7 +505,7 @@ class IdealMixes:
 
 
 def _offer_of(pool: Pool) -> Offer:
-    """Return the offer of a pool, without minimum: up to its maximum size, or its current size if that is larger."""
+    """Return an offer (for ``mix``) of a pool's nodes: up to its maximum size, or its current size if larger."""
     (offer,) = offers_of([pool.group], anew=True)
     limit = None if offer.most is None else max(offer.most, len(pool.machines))
     return msgspec.structs.replace(offer, least=0, most=limit)

@@ -110,7 +110,7 @@ class SimulatedPools:
 
 
 def read_pools(entry: KarpenterEntry, values: Values, nodes: Sequence[Node], *, unlimited: bool) -> SimulatedPools:
-    """Read the NodePools and the catalogue of a scenario.
+    """Read the NodePools and the catalogue of a scenario from its section on Karpenter (``entry``).
 
     Existing nodes belong to the group with their NodePool, instance type, zone and capacity type. ``unlimited``:
     whether groups have no maximum, as Karpenter applies the limits of NodePools itself. Mistakes are added to
@@ -155,8 +155,8 @@ def read_pools(entry: KarpenterEntry, values: Values, nodes: Sequence[Node], *, 
 def _members(converted: PoolGroups, nodes: Iterable[Node]) -> tuple[dict[str, list[str]], list[str]]:
     """Return (names of nodes by group, names of the NodePools' nodes that belong to no group).
 
-    Nodes without the label of a NodePool are left out. A node belongs to its offering in its zone, else to one without
-    a zone.
+    ``converted``: the groups of the NodePools' offerings. Nodes without the label of a NodePool are left out. A node
+    belongs to the offering in its zone; if there is none, to an offering without a zone.
     """
     groups = {
         (each.pool, each.kind.name, each.zone, each.capacity_type): each.group for each in reversed(converted.offerings)
@@ -210,7 +210,7 @@ class Admitting:
         return from_dict(json_patch(data, msgspec.json.decode(base64.b64decode(patch))), Pod) if patch else pod
 
     def _perform(self, action: Action, now: Moment) -> Outcome:
-        """Perform an action of the admission controller in the world; the outcome has the time ``now``."""
+        """Perform an action of the admission controller in the world. It takes no time: its outcome is at ``now``."""
         return msgspec.structs.replace(self._world.perform(action, now), at=now)
 
 
@@ -280,10 +280,11 @@ class Autoscalers:
         return result
 
     def _options(self, controller: str, struct: type[_T]) -> _T | None:
-        """Return the options of a controller: those in ``given``, else built from the scenario's flags.
+        """Return the options of a controller: those in ``overrides``, else built from the scenario's flags.
 
-        ``controller``: its field in the scenario. None if the controller does not run. Mistakes are added to
-        ``values``; refused options become the defaults.
+        ``controller``: its field in the scenario; ``struct``: type of its options. Mistakes are added to ``values``.
+        None if the controller does not run, or refuses its entry in ``overrides``. Flags that it refuses as a whole
+        give default options.
         """
         options: _T | None = self.overrides.get(controller)
         flags: ControllerFlags | None = getattr(self.controllers, controller)
@@ -296,7 +297,7 @@ class Autoscalers:
         return options_of(struct, flags.flags, {}, self.values, f"controllers.{name}")
 
     def _autoscaling_options(self, given: ControllerFlags) -> tuple[AutoscalingOptions, bool]:
-        """Return (options of the Cluster Autoscaler, whether it has frequent loops).
+        """Return (options of the Cluster Autoscaler, whether it has frequent loops). ``given``: its flags.
 
         Mistakes are added to ``values``; if the flags cannot be read, the result is (the default options, True).
         """

@@ -162,13 +162,13 @@ class CustomObjects(msgspec.Struct, kw_only=True):
 
 
 def custom_objects(objects: Sequence[KubeObject], sources: Iterable[Source]) -> CustomObjects:
-    """Return the custom resources that the HPAs among ``objects`` scale.
+    """Return the custom resources, and their objects, that the HPAs among ``objects`` scale.
 
-    Objects of kinds without a scale are left out; ``unscaled`` has the reason.
+    Objects of kinds without a scale are left out; ``unscaled`` of the result has the reason for each kind.
 
     ``sources``: files or data that ``objects`` were read from. They are read again only if an HPA names a kind that is
-    not built in. Raises InputError with all mistakes of the CustomResourceDefinitions and custom objects that cannot be
-    read.
+    not built in. Raises InputError with all problems: mistakes in CustomResourceDefinitions, and custom objects that
+    cannot be read.
     """
     wanted = {
         (group_of(reference.api_version), reference.kind)
@@ -388,7 +388,7 @@ def build(
     Raises
     ------
     InputError
-        If the scenario has errors; contains all that were found before one made it impossible to read on.
+        If the scenario has errors; contains all errors up to the first that prevents reading on.
     """
     try:
         begin = from_text(scenario.begin)
@@ -411,9 +411,10 @@ class _Builder:
         self._report = LoadReport()  # report of reading the scenario's own objects
 
     def build(self, more: Iterable[str | KubeObject], autoscalers: Callable[..., Autoscalers]) -> Setup:
-        """Build the world and its autoscalers. ``more``: objects, or paths of files with objects.
+        """Build the world and its autoscalers.
 
-        Raises InputError with all mistakes that were found before one made it impossible to read on.
+        ``more``: objects, or paths of files with objects; ``autoscalers``: builds the autoscalers. Raises InputError
+        for mistakes in the scenario, with all that were found up to the first that prevents reading on.
         """
         scenario, values, more = self.scenario, self.values, list(more)
         horizon = values.duration(scenario.horizon, "horizon", least=1)
@@ -497,11 +498,13 @@ class _Builder:
         traced: SimkubeObjects,
         places: Mapping[tuple[str, str], tuple[str, str, str]],
     ) -> list[KubeObject]:
-        """Return the objects at the beginning, without custom ones, with those that later objects of the trace need.
+        """Return the objects at the beginning of the run, except custom resources.
 
-        ``more``: further objects, or paths of files; ``places``: file, row and column of each object that the other
-        trace adds, by kind and key. Raises InputError for objects that cannot be read, wrong disruption budgets,
-        duplicates, and objects that both have.
+        Included are objects that the SimKube trace (``traced``) has at its beginning, and objects that its later ones
+        need (:func:`~kscale.simulation.recorded_cluster.complete_objects`). ``more``: further objects, or paths of
+        files; ``places``: file, row and column of each object of the openb trace, by kind and key. Raises InputError
+        for objects that cannot be read, invalid disruption budgets, duplicates, and objects that the openb trace has,
+        too.
         """
         sources = [*(str(self.values.folder / name) for name in self.scenario.cluster), *more, *traced.first]
         initial = [loaded.obj for loaded in load_objects(*sources)] if sources else []
@@ -544,9 +547,10 @@ class _Builder:
         return True
 
     def _custom(self, objects: Sequence[KubeObject], more: Sequence[str | KubeObject]) -> CustomObjects:
-        """Return the custom resources that HPAs scale, which create pods like workloads; store their kinds.
+        """Return the custom resources that HPAs scale, and record their kinds as workloads.
 
-        They are searched in files and in the scenario's own objects; objects in ``more`` are not.
+        Files and the scenario's own objects are searched for custom resources. Of ``more``, only the entries that are
+        paths of files are searched.
 
         Raises InputError if a CustomResourceDefinition or a custom object cannot be read.
         """
@@ -563,7 +567,7 @@ class _Builder:
         return custom
 
     def _list_ignored_objects(self, objects: Sequence[KubeObject], custom: CustomObjects) -> list[str]:
-        """Return a text on each kind of objects that have no effect in the simulation, and why."""
+        """Return one text for each kind whose objects have no effect in the simulation, with the reason."""
         scheduled = [item.key for item in objects if isinstance(item, CronJob) and not item.spec.suspend]
         texts = []
         if scheduled:
@@ -601,9 +605,10 @@ class _Builder:
         return item
 
     def _pools(self, objects: Sequence[KubeObject], provisioner: str) -> SimulatedPools | None:
-        """Read the scenario's NodePools; None if they are not used.
+        """Read the scenario's NodePools. None if it has none or does not use them.
 
-        They are used by Karpenter, or if the scenario has no other node groups. Raises InputError if they have errors.
+        NodePools are used if Karpenter adds the nodes, or if there are no other node groups. Raises InputError for
+        mistakes in the NodePools.
         """
         entry = self.scenario.controllers.karpenter
         if entry is None or not (provisioner == KARPENTER or (not self.scenario.groups and not self._more_groups)):
@@ -772,7 +777,7 @@ class _Builder:
         return parts[0], parts[1], parts[2]
 
     def _explain_no_pods(self, kind: str) -> str:
-        """Return why objects of a kind create no pods; empty for built-in kinds and kinds that the input lacks."""
+        """Return why objects of a custom kind create no pods; empty for built-in kinds, and if there are no objects."""
         if kind in self._unscaled:
             return self._unscaled[kind]
         custom = any(skipped_kind.startswith(f"{kind}.") for skipped_kind in self._report.skipped)

@@ -212,12 +212,12 @@ def _build_autoscaling_options(profile: str, flags: Mapping[str, _Value]) -> Aut
 
 
 def flag_changes(scenario: Scenario, name: str) -> list[FlagChange]:
-    """Return the flags by which one of two programs (``name``: field of a controller) can decide like the other.
+    """Return the changes of flags that may make the old or today's version of a program decide like the other version.
 
-    The scenario has this controller. Each flag has its rule. Flags whose effective values are the same in both programs
-    are left out, except for the utilization threshold, which the programs compare differently. Empty for a program
-    without such flags. Raises InputError if the Cluster Autoscaler refuses the
-    scenario's flags.
+    ``name``: the program's field in the scenario's controllers, which must be set. Each change names the rule behind
+    it. Flags with equal effective values in both versions are left out, except for the utilization threshold, which the
+    versions compare differently. Empty for a program without such flags. Raises InputError if the Cluster Autoscaler
+    refuses the scenario's flags.
     """
     if name == "vpa_updater":
         flag = "use-admission-controller-status"
@@ -273,9 +273,10 @@ _DEFAULTS: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
 
 
 def _changed_defaults(then: AutoscalingOptions, today: AutoscalingOptions) -> list[FlagChange]:
-    """Return the changes of differing defaults: release 1.3 gets the value of today.
+    """Return a change for each option whose values differ in release 1.3 (``then``) and today.
 
-    If release 1.3 does not have this expander, the change gives the old value to the program of today.
+    The change gives today's value to release 1.3. If that has no expander of this name, today's program gets the old
+    expander instead.
     """
     assert {*LEGACY_DEFAULTS} <= {*_DEFAULTS}
     changes = []
@@ -423,7 +424,7 @@ def _note_status(hpa: HorizontalPodAutoscaler, now: Moment, statuses: dict[str, 
 def _build_loop_fact(
     now: Moment, trigger: str, report: LoopReport, started: Moment, before: LoopFact | None
 ) -> LoopFact:
-    """Return the facts of one loop's report. ``started``: when the program started.
+    """Return the facts of one loop's report. ``started``: when the program started; ``trigger``: what began the loop.
 
     Facts that the loop did not determine are those of the loop ``before``.
     """
@@ -450,9 +451,10 @@ _ENDINGS = {
 
 
 def _describe_loop_end(now: Moment, report: LoopReport, started: Moment) -> tuple[str, str]:
-    """Return (how a loop ended, rule of its release by which it ended or deleted no node; empty if there is none).
+    """Return (how a loop ended, name of the rule by which it ended early or deleted no node).
 
-    ``started``: when the program started.
+    The rule is one in which the two releases differ; its name is empty if no such rule applied. ``started``: when the
+    program started.
     """
     if report.error is not None:
         return report.error.message, ""

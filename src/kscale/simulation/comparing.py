@@ -307,9 +307,9 @@ def explain(program: str, old: FinishedRun, new: FinishedRun, changes: Sequence[
     Returns
     -------
     dict
-        By (key, number) of the decision. Causes are also those of decisions that follow from another one. Differences
-        without proof are absent, except for the first of all if it is the program's: its entry has the messages of both
-        programs.
+        By (key, number) of the decision. The cause may be that the decision follows from an earlier difference.
+        Differences without a proven cause are absent, with one exception: if the first difference of the two runs is a
+        decision of ``program``, its entry then has the messages of both programs.
     """
     causes: Causes = {}
     accepted: list[FlagChange] = []
@@ -357,8 +357,8 @@ def _needed_changes(
 ) -> list[FlagChange]:
     """Return a minimal set of flag changes with which the difference ``first`` disappears, most important first.
 
-    Empty if the difference remains with all changes, or no further change affects such decisions. ``accepted``: flag
-    changes that remove earlier differences.
+    Empty if the difference remains with all ``changes``, or if none of those that are not yet ``accepted`` (as they
+    remove earlier differences) can affect this kind of decision. ``rerun``: as for :func:`explain`.
     """
     action = first.key[1]
     candidates = [item for item in changes if item not in accepted and (not item.actions or action in item.actions)]
@@ -512,7 +512,7 @@ def _explain_deletion(pair: Pair, old: FinishedRun, new: FinishedRun) -> Cause |
 
 
 def _is_delayed(nanoseconds: int) -> bool:
-    """Check whether a duration (nanoseconds) is about today's delay between taint and deletion (4 to 6 s)."""
+    """Check whether a duration (nanoseconds) is 4 to 6 s, which is about today's delay between taint and deletion."""
     minimum, maximum = _DELETE_DELAY
     return minimum <= nanoseconds <= maximum
 
@@ -778,7 +778,10 @@ class _Reruns:
         return self._run_with(LEGACY, changes, until), self._run_with(CURRENT, changes, until)
 
     def _run_with(self, profile: str, changes: Sequence[FlagChange], until: Moment | None) -> FinishedRun:
-        """Return the run with a profile and those of the changes that are for the profile; runs it if there is none."""
+        """Return a run with a profile and those ``changes`` that are for this profile, at least up to ``until``.
+
+        A cached run is returned if there is one; otherwise the scenario is run.
+        """
         own_changes = [change for change in changes if change.profile == profile]
         flags = frozenset(change.flag for change in own_changes)
         for end in (None, until):

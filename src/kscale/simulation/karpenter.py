@@ -362,10 +362,10 @@ class Provisioner:
         return _observe(stores)
 
     def steps(self, sight: Observed, now: Moment) -> Steps[None]:
-        """Place the pending pods and those of nodes that are being deleted, and launch the nodes that they need.
+        """Place the pending pods, and the pods of nodes that are being deleted, and launch the nodes that they need.
 
-        Existing nodes that get pods are protected from disruption for a while. What is still pending after 10 s is
-        tried again.
+        Existing nodes that get pods are protected from disruption for a while (:meth:`KarpenterState.nominate`). Pods
+        that are still pending 10 s after this attempt are tried again.
         """
         progress = Progress(now)
         view = yield from self._state.view_steps(progress, sight)
@@ -415,11 +415,11 @@ class Disrupter:
         return _observe(stores)
 
     def steps(self, sight: Observed, now: Moment) -> Steps[None]:
-        """Search for nodes to disrupt by each method in order, and disrupt those of the first that finds some.
+        """Try the methods in order until one finds nodes to disrupt, and disrupt these nodes.
 
-        A found command is validated again after 15 seconds, against the cluster at that time; if it is no longer valid,
-        or its replacement cannot be launched, the next method is tried. Nothing is searched if the inputs are those of
-        the last search without a find, unless that was 5 minutes ago.
+        A command that a method finds is validated again after 15 seconds, against the cluster at that time. If it is no
+        longer valid, or its replacement cannot be launched, the next method is tried. If a search found nothing, no
+        search is done for 5 minutes while its inputs are unchanged.
         """
         state, progress = self._state, Progress(now)
         view = yield from state.view_steps(progress, sight)
@@ -444,10 +444,10 @@ class Disrupter:
         self._due = progress.now + _POLLING
 
     def _start_steps(self, progress: Progress, view: ClusterView, command: Command) -> StepsOf[Any, bool]:
-        """Taint the nodes, launch their replacement, if any, and hand them over to the terminator.
+        """Taint the nodes of a command, launch their replacement, if any, and pass the command to the terminator.
 
-        Existing nodes that get their pods are protected from disruption for a while. Returns False, with the taints
-        removed, if the replacement could not be launched.
+        Existing nodes that get the pods are protected from disruption for a while. If the replacement cannot be
+        launched, remove the taints and return False; otherwise return True.
         """
         names = [candidate.name for candidate in command.candidates]
         running = RunningCommand(names, "", progress.now)
@@ -475,7 +475,7 @@ def _inputs(view: ClusterView) -> tuple[Any, ...]:
 
 
 def _is_same(inputs: tuple[Any, ...], last: tuple[Any, ...] | None) -> bool:
-    """Check whether inputs are those of the last search: the identical snapshot, and otherwise equal."""
+    """Check whether the inputs equal those of the last search (None: no search). Snapshots must be identical."""
     return last is not None and inputs[0] is last[0] and inputs[1:] == last[1:]
 
 
@@ -542,10 +542,10 @@ class Terminator:
                 del state.requested[machine]
 
     def _advance_commands(self, progress: Progress, view: ClusterView) -> StepsOf[Patch, None]:
-        """Begin to drain the nodes of commands whose replacement is initialized.
+        """Begin to drain the nodes of commands whose replacement is initialized, or that need no replacement.
 
-        Commands whose replacement is gone, or not initialized after 10 minutes, are given up; their nodes lose the
-        taint. Commands without a replacement begin at once; those whose replacement is not launched yet stay.
+        A command is dropped, and the taint of its nodes removed, if its replacement was deleted or is not initialized
+        after 10 minutes. A command whose replacement is not launched yet waits.
         """
         state, now = self._state, progress.now
         nodes = {node.spec.provider_id: node.name for node in view.snapshot.columns.objects}

@@ -42,7 +42,7 @@ def zone_of_group(group: NodeGroup) -> str:
 def with_outages(times: GroupTimes, zone: str, outages: list[ZoneOutage]) -> GroupTimes:
     """Return the times of a group's machines with the outages of its ``zone`` added to the out-of-stock periods.
 
-    Without such outages, they are ``times`` itself.
+    Returns ``times`` itself if no outage concerns the zone.
     """
     periods = tuple((each.begin, each.end) for each in outages if each.zone == zone)
     return msgspec.structs.replace(times, out_of_stock=(*times.out_of_stock, *periods)) if periods else times

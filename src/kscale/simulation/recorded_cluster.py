@@ -42,8 +42,8 @@ class TimesByOwner:
     def _find(self, kind: str, pod: Pod, name: str) -> PodTimes:
         """Return the times of a pod whose controller has this kind and name.
 
-        Without an entry: those of a ReplicaSet's Deployment, else the usual times (without an end if the kind restarts
-        pods).
+        If the controller has no entry, the entry of its Deployment counts (for a ReplicaSet). Without that, the times
+        are the usual ones, which have no end if pods of this kind are restarted.
         """
         namespace = pod.metadata.namespace
         times = self._times.get(f"{kind}/{namespace}/{name}")

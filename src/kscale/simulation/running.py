@@ -125,7 +125,7 @@ class Timeline:
     def columns(self) -> dict[str, Column]:
         """Return all columns by name, ``time`` (nanoseconds since 1970) first.
 
-        Without rows, none is a list of texts.
+        A column of texts is a list, all others are arrays; without rows, all are arrays.
         """
         return {name: _build_column(name, values) for name, values in self._rows.items()}
 
@@ -506,7 +506,8 @@ class Simulator:
     def of(cls, path: str | os.PathLike[str]) -> Simulator:
         """Create a simulator from a scenario file.
 
-        Raises InputError if it cannot be read, or sets what the what-if scenario sets.
+        Raises InputError if the file cannot be read, or sets cluster, objects, groups or flags of the Cluster
+        Autoscaler, which the what-if scenario sets, or uses Karpenter.
         """
         return cls(read_scenario(path), str(path), Path(path).parent)
 

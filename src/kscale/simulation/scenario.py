@@ -531,12 +531,12 @@ class Values:
         self.warnings: list[str] = []
 
     def wrong(self, field: str, message: str, step: int | None = None) -> None:
-        """Record a mistake of a field. ``step``: index of a signal's step, None if the mistake is not about a step."""
+        """Record a mistake. ``field``: path in the scenario; ``step``: index of a signal's step, None without steps."""
         place = field if step is None else f"{field}.steps[{step}]"
         self.problems.append(Problem(message, self.source, field=place))
 
     def duration(self, text: str, field: str, *, least: int = 0, step: int | None = None) -> int:
-        """Parse a Go duration to nanoseconds.
+        """Parse a Go duration to nanoseconds. ``field``, ``step``: where it is in the scenario, as in :meth:`wrong`.
 
         A malformed or too long duration, or one below ``least`` nanoseconds, is recorded as a mistake; the result is
         ``least`` then.
@@ -554,8 +554,11 @@ class Values:
     def spread(self, given: Time, field: str, *, least: int = 0) -> DurationDistribution:
         """Parse a duration or its quantiles (``p50: 10s``), each at least ``least`` nanoseconds.
 
-        Mistakes are recorded; a wrong duration becomes ``least``, and if the quantiles are wrong, every duration is 0.
-        Below the lowest quantile, durations are its duration. Shares are rounded down to millionths.
+        ``given``: the scenario's entry; ``field``: its path, for mistakes.
+
+        The duration of the lowest quantile also counts for all shares below it. Shares are rounded down to millionths.
+        Mistakes are recorded: a malformed duration becomes ``least``; after a mistake in the names or the order of the
+        quantiles, every duration is 0.
         """
         if isinstance(given, str):
             return DurationDistribution.fixed(self.duration(given, field, least=least))
@@ -578,7 +581,7 @@ class Values:
             return DurationDistribution.fixed(0)
 
     def milli(self, given: str | float, field: str, *, step: int | None = None) -> int:
-        """Parse a quantity to thousandths, rounded up.
+        """Parse a quantity (``given``) to thousandths, rounded up. ``field``, ``step``: as in :meth:`wrong`.
 
         A malformed or negative one, or one of ``2^62`` thousandths or more, is recorded as a mistake; the result is 0
         then.
@@ -622,7 +625,8 @@ class Values:
     def signal(self, given: Signal, field: str) -> signals_Signal:
         """Parse an amount over time, in thousandths. Scaled amounts are rounded down.
 
-        After a mistake, which is recorded, it is 0 all the time.
+        ``given``: the scenario's entry; ``field``: its path, for mistakes. After a mistake, which is recorded, the
+        amount is always 0.
         """
         if not isinstance(given, SignalEntry):
             return signals_Signal.constant(self.milli(given, field))
@@ -651,11 +655,12 @@ class Values:
         return signals_Signal.constant(0)
 
     def _rows(self, given: SignalEntry, field: str, repeat: int) -> tuple[list[int], list[int]]:
-        """Read (times in nanoseconds since 1970, amounts in thousandths) from a file. The first time becomes ``begin``.
+        """Read (times in nanoseconds since 1970, amounts in thousandths) from a signal's file.
 
-        Counted events end with an amount of 0 after the last bin, unless the signal repeats by then (after ``repeat``
-        nanoseconds, 0: never). Amounts are rounded down to thousandths. Raises ValueError for unusable rows, InputError
-        if the file cannot be read.
+        All times are shifted so that the first equals ``begin``, the beginning of the run. Counted events end with an
+        amount of 0 after the last bin, unless the signal repeats by then (after ``repeat`` nanoseconds, 0: never).
+        Amounts are rounded down to thousandths. Raises ValueError for unusable rows, InputError if the file cannot be
+        read.
         """
         path = self.folder / str(given.file)
         if given.bin is not None:

@@ -72,7 +72,7 @@ class OpenbNode(msgspec.Struct, frozen=True, kw_only=True):
     def manifest(self) -> dict[str, Any]:
         """Build the node's manifest, with room for 110 pods.
 
-        GPUs are one amount of thousandths: which GPU a pod uses a part of is not modelled.
+        All GPUs of the node are one amount, in thousandths of a GPU. Which of them a pod uses is not modelled.
         """
         labels = {HOSTNAME: self.sn} | ({GPU_MODEL: self.model} if self.model else {})
         amounts = {"cpu": f"{self.cpu_milli}m", "memory": f"{self.memory_mib}Mi", "pods": "110"}
@@ -149,9 +149,10 @@ def read_openb_pods(path: str | os.PathLike[str]) -> list[OpenbPod]:
 
 @typed
 def openb_rows(path: str | os.PathLike[str], kind: type[_T]) -> dict[str, _T]:
-    """Read a CSV into records of ``kind``, by the text with which problems name the row. Empty cells count as absent.
+    """Read a CSV into records of ``kind``, by the text that identifies the row in problems.
 
-    Raises InputError if the file cannot be read, or with the problems of all rows; a name may occur once.
+    Empty cells count as absent. Raises InputError if the file cannot be read; otherwise with the problems of all rows,
+    including rows whose name (the first field of ``kind``) an earlier row has.
     """
     source, fields = os.fspath(path), msgspec.structs.fields(kind)
     result: dict[str, _T] = {}
@@ -245,7 +246,7 @@ class Arrivals:
         return frozenset(pod.namespace for _, pod in self.pods)
 
     def enter(self, world: SimulatedWorld) -> None:
-        """Schedule the arrivals of the pods in a world; the nodes are not added."""
+        """Schedule the creation of the trace's pods in a world. The caller adds the nodes."""
         for time, coming in groupby(self.pods, key=itemgetter(0)):
             world.time.at(time, partial(_add_pods, world, [pod for _, pod in coming]), rank=HAPPENINGS)
 
@@ -370,9 +371,9 @@ class SimkubeObjects:
         return [item for _, _, deleted in self.later for item in deleted]
 
     def admit(self, admit: _Admit) -> SimkubeObjects:
-        """Return a copy whose objects applied later are as the API server stores them; the first ones stay as they are.
+        """Return a copy with ``admit`` applied to each object that is applied later, but not to the first ones.
 
-        ``admit`` is called with each object, and returns it as stored.
+        ``admit(object)`` returns the object as the API server would store it.
         """
         later = [(time, [admit(item) for item in applied], deleted) for time, applied, deleted in self.later]
         return replace(self, later=later)

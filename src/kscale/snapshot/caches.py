@@ -41,7 +41,7 @@ class TypedCache:
         self._lock = RLock()  # computing one value may request another
 
     def get(self, kind: type[T], make: Callable[[], T]) -> T:
-        """Return the cached value of a type. ``make`` computes it on first use, under the cache's lock."""
+        """Return the value cached under the type ``kind``. On first use, ``make()`` creates it under a lock."""
         cached: T | None = self._values.get(kind)
         if cached is None:
             with self._lock:
@@ -51,7 +51,7 @@ class TypedCache:
         return cached
 
     def find(self, kind: type[T]) -> T | None:
-        """Return the cached value of a type; None if it was not computed yet."""
+        """Return the value cached under the type ``kind``; None if it was not computed yet. Computes nothing."""
         return self._values.get(kind)
 
     def clear(self) -> None:
@@ -74,9 +74,9 @@ _OBJECTS_PER_COLLECTION: Final = 200_000
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Stop cyclic garbage collection inside the context.
+    """Disable cyclic garbage collection inside the context, and enable it again at the end if it was enabled.
 
-    The collector would traverse the same objects repeatedly without finding garbage.
+    For code that creates many objects without cycles, which the collector would traverse in vain.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -97,7 +97,10 @@ class GarbageCollectionPause:
         self._lock, self._users, self._before, self._set = Lock(), 0, 0, 0
 
     def enter(self, objects: int) -> None:
-        """Begin a use: raise the collector's threshold to ``objects``, unless it is off or higher."""
+        """Begin a use of :func:`collector_relaxed`: raise the collector's threshold to ``objects``.
+
+        A collector that is off or has a higher threshold is left as it is. Several threads may enter at once.
+        """
         with self._lock:
             self._users += 1
             now, *others = gc.get_threshold()
@@ -108,7 +111,7 @@ class GarbageCollectionPause:
                 gc.set_threshold(objects, *others)
 
     def leave(self) -> None:
-        """End a use. The last one restores the threshold, unless other code has set it."""
+        """End a use. When no use is left, restore the earlier threshold, unless other code has set it meanwhile."""
         with self._lock:
             self._users -= 1
             now, *others = gc.get_threshold()
@@ -180,10 +183,10 @@ class IdentityCache(Generic[K, V]):
         make: Callable[[K], V],
         match: Callable[[Sequence[K], Sequence[K]], _SequenceMatch] = _SequenceMatch,
     ) -> list[V]:
-        """Return the values of objects in order; the same list while the objects are the same (do not modify it).
+        """Return the value of each object, in order. Do not modify the list: equal calls return the same one.
 
-        ``make`` computes the value of a new object. ``match(before, objects)`` finds which objects were in ``before``,
-        the sequence of the last call.
+        ``make`` computes the value of an object that was not in the last call. ``match(before, objects)`` finds which
+        objects were in ``before``, the sequence of the last call.
         """
         before, values = self._last
         if before is objects:
@@ -207,7 +210,7 @@ class _IdentityCaches:
         self._matched: list[tuple[Sequence[object], Sequence[object], _SequenceMatch]] = []
 
     def match(self, before: Sequence[object], objects: Sequence[object]) -> _SequenceMatch:
-        """Return the match of two sequences, cached for all purposes if they are long."""
+        """Return where ``objects`` were in ``before``. Matches of long sequences are cached for all purposes."""
         if len(objects) < _MIN_MATCHED_LENGTH:
             return _SequenceMatch(before, objects)
         for old, new, known in self._matched:
@@ -229,8 +232,9 @@ def cached_by_identity(
 ) -> list[V]:
     """Return the values of objects, cached while the objects are identical.
 
-    ``cache`` is that of the snapshots of a cluster (``snapshot.interner.memo``). ``what`` names the purpose and
-    contains everything else that the values depend on. Only the 32 purposes that were added last are cached.
+    ``make(object)`` computes a value. ``cache`` is that of the snapshots of a cluster (``snapshot.interner.memo``).
+    ``what`` names the purpose and contains everything else that the values depend on. Only the 32 purposes that were
+    added last are cached. Do not modify the result.
     """
     caches = cache.get(_IdentityCaches, _IdentityCaches)
     for known, values in caches.found:

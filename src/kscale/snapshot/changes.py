@@ -32,7 +32,7 @@ class ChangedKeys(msgspec.Struct, frozen=True):
 
     @staticmethod
     def concatenate(parts: Sequence[ChangedKeys]) -> ChangedKeys:
-        """Concatenate consecutive changes (``parts``)."""
+        """Return consecutive changes (``parts``) as one, in order. A key that changed in several parts is repeated."""
         if len(parts) == 1:
             return parts[0]
         return ChangedKeys(

@@ -100,7 +100,7 @@ def _guarded(method: Callable[Concatenate[S, P], R], *, changes: bool) -> Callab
 
 
 def _concurrent_use(owned: object, method: str) -> ConcurrentUseError:
-    """Return the error of a call while another thread changes the object."""
+    """Build the error of a call of ``method`` while another thread changes the object ``owned``."""
     return ConcurrentUseError(
         f"{type(owned).__name__}.{method}: another thread is using this cluster, which has one owner at a time: "
         "use a lock of your own, or pass snapshots to other threads"
@@ -108,7 +108,10 @@ def _concurrent_use(owned: object, method: str) -> ConcurrentUseError:
 
 
 def _unchanged(busy: Busy, method: str, items: Callable[[], Iterable[T]]) -> Iterator[T]:
-    """Yield the items; raise ConcurrentUseError if the cluster changes before the last one."""
+    """Yield the result of ``items()``; raise ConcurrentUseError if the cluster changes before the last one.
+
+    ``busy``: the cluster's lock, which is not held between items; ``method``: name of the method, for the error.
+    """
     changes, iterator = busy.changes, iter(items())
     while True:
         if busy.changing or busy.changes != changes:
@@ -161,7 +164,7 @@ class Relist:
 
     @property
     def change(self) -> ChangedKeys:
-        """Return all differences since the context was entered."""
+        """Return the keys of this kind that were added, modified or removed since the context was entered."""
         self._changes = [ChangedKeys.concatenate(self._changes)]
         return self._changes[0]
 
@@ -219,7 +222,10 @@ class Relist:
             raise InputError(f"not a list of {self.kind} but a {kind or 'text without a kind'}")
 
     def _empty(self, view: memoryview) -> Page:
-        """Return a page without items. Raises InputError if the text is not a list of the kind."""
+        """Apply a page (the text ``view``) whose ``items`` are null, and return it.
+
+        Raises InputError if the text is not such a list of this context's kind.
+        """
         try:
             str(view, "utf-8")  # msgspec does not check the values that it skips
             page = _LISTS.decode(view)
@@ -233,7 +239,7 @@ class Relist:
         return self._add_page(page.metadata or _ListMetadata(), ChangedKeys(), ())
 
     def _add_page(self, metadata: _ListMetadata, change: ChangedKeys, problems: tuple[Problem, ...]) -> Page:
-        """Record what a page of the list changed, and return the page."""
+        """Record what a page of the list changed, and return the page. ``metadata``: that of the list in the page."""
         self.version = metadata.resource_version
         self._changes.append(change)
         self._complete = not metadata.continue_
@@ -384,9 +390,9 @@ class Cluster:
 
     @changing
     def tidy(self) -> None:
-        """Remove unused classes, texts and rows, if there are many.
+        """Remove unused classes, texts and rows, once many have accumulated. The objects stay the same.
 
-        Methods that change the cluster call this at their end.
+        Methods that change the cluster call this at their end, unless their description says otherwise.
         """
         self._tidy()
 
@@ -413,36 +419,38 @@ class Cluster:
 
     @changing
     def apply_pods(self, pods: Iterable[Pod], *, removed: Iterable[str] = ()) -> None:
-        """Remove the pods under the keys ``removed``, if they exist, then :meth:`apply` many, without :meth:`tidy`.
+        """Remove the pods with the keys ``removed``, then add or replace ``pods``. Does not call :meth:`tidy`.
 
-        Do not modify these structs afterwards: parts that several pods share are classified once. Raises InputError for
-        an invalid time; then no pod was applied.
+        Keys that do not exist are ignored. Do not modify the structs afterwards: parts that several pods share are
+        classified once. Raises InputError for an invalid time: then none of ``pods`` was applied, but the pods with the
+        keys ``removed`` were removed.
         """
         self._contents.pods.drop(removed)
         self._contents.pods.put_all(pods)
 
     @reading
     def describe_pods(self, pods: Iterable[Pod]) -> DescribedPods:
-        """Return the rows that ``pods`` have in this cluster and its copies, for :meth:`apply_described`.
+        """Classify pods and compute their table rows, without adding the pods to the cluster.
 
-        Do not modify these structs afterwards. Raises InputError for an invalid time.
+        Pass the result to :meth:`apply_described` of this cluster or a copy, as often as needed. Do not modify the
+        structs afterwards. Raises InputError for an invalid time.
         """
         return self._contents.pods.describe(pods)
 
     @changing
     def apply_described(self, pods: DescribedPods, *, removed: Iterable[str] = ()) -> None:
-        """Apply ``pods`` that this cluster has described, or the cluster that it is a copy of.
+        """Add or replace pods that :meth:`describe_pods` has described. Does not call :meth:`tidy`.
 
-        ``removed``: keys of pods to remove before, as in :meth:`apply_pods`.
+        ``removed``: keys of pods to remove first, as in :meth:`apply_pods`.
         """
         self._contents.pods.drop(removed)
         self._contents.pods.put_described(pods)
 
     @changing
     def apply_batch(self, batch: PodBatch) -> ChangedKeys:
-        """Apply pods that were read to columns with this cluster's reader, without :meth:`tidy`; return what changed.
+        """Apply a batch of pods that this cluster's :attr:`reader` has read, and return the changed keys.
 
-        The batch's texts are not copied.
+        The cluster refers to the batch's texts and does not copy them. Does not call :meth:`tidy`.
         """
         return self._contents.pods.put_batch(batch, refer=True, anew=True)
 
@@ -513,11 +521,10 @@ class Cluster:
 
     @changing
     def replace(self, kind: str, pages: Iterable[bytes | bytearray | memoryview]) -> ChangedKeys:
-        """Replace all objects of a kind by the pages of a list (or the chunks of one page), as :meth:`relist` in one
-        call.
+        """Replace all objects of a kind by the objects of a list, given as its pages or the chunks of one page.
 
-        Returns what changed. Raises InputError, and removes nothing, if an object cannot be read or the list is
-        incomplete; objects that were read stay applied.
+        Does what :meth:`relist` does, in one call. Returns the changed keys. Raises InputError, and removes nothing, if
+        an object cannot be read or the list is incomplete; objects that were read stay applied.
         """
         with self.relist(kind) as listing:
             problems = [problem for page in pages for problem in listing.pages(page).problems]
@@ -708,7 +715,7 @@ def load(
     threads: int | None = None,
     texts: Texts = "all",
 ) -> Cluster:
-    """Read a cluster from files and data: :func:`kscale.load`, which checks its arguments, without a live cluster.
+    """Read a cluster from files and data. :func:`kscale.load` checks its arguments and then calls this function.
 
     Raises InputError at the end with all problems; if not ``strict``, with those of sources that cannot be read at all.
     """
@@ -729,7 +736,10 @@ def load(
 
 
 def _scan(cluster: Cluster, view: memoryview, source: str, place: str) -> ScannedList | None:
-    """Scan a text with the cluster's reader. Returns None if the text is not a JSON list."""
+    """Scan a text with the cluster's reader, and reserve rows for the list's pods. None if it is not a JSON list.
+
+    ``source`` and ``place`` name the input, and the list in it, in messages.
+    """
     pods = cluster._contents.pods  # noqa: SLF001  # as above
     # Objects that are decoded later keep the text.
     scanned = pods.reader.scan(view, source, place, decode_plain_object, plain=pods.texts == "all")

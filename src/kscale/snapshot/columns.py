@@ -86,7 +86,7 @@ def read_only(column: Column) -> Column:
 
 
 def starts_of_runs(numbers: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the positions of the entries that differ from the one before, and of the first: int64[runs]."""
+    """Return the position at which each run of equal consecutive entries starts: int64[runs]."""
     is_start = np.ones(len(numbers), dtype=np.bool_)
     np.not_equal(numbers[1:], numbers[:-1], out=is_start[1:])
     return is_start.nonzero()[0]
@@ -112,7 +112,7 @@ def group_equal_rows(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray
     Returns
     -------
     first : int64[k]
-        First row of each group, in order.
+        First row of each group, ascending.
     group : int64[n]
         Index of each row's group.
     """
@@ -165,7 +165,7 @@ class GrowingColumns:
             self.arrays[name] = buffer[:size]
 
     def extend_to(self, size: int) -> None:
-        """Make room for ``size`` entries; new ones are zero."""
+        """Increase the number of entries to ``size``, if there are fewer; new entries are zero."""
         if size <= self.size:
             return
         if size > self._room:
@@ -173,7 +173,7 @@ class GrowingColumns:
         self._resize(size)
 
     def reserve(self, room: int) -> None:
-        """Make room for ``room`` entries, if there is less; their number stays the same."""
+        """Allocate memory for ``room`` entries in total, unless there is enough. The number of entries is unchanged."""
         if room > self._room:
             self._room = room
             for name, array in self.arrays.items():
@@ -199,7 +199,7 @@ class GrowingColumns:
         return GrowingColumns.of(self.arrays)
 
     def own(self, names: Iterable[str]) -> None:
-        """Replace the given columns, which views share, by copies."""
+        """Replace the named columns by copies, so that writing to them does not change views."""
         room = self.size + self.size // 16  # arrays that are copied on each change mostly grow as well
         names = [*names]
         self._room = room if len(names) == len(self.arrays) else min(self._room, room)
@@ -226,7 +226,10 @@ class LabelColumn:
         self.ids: NDArray[np.int32] = np.array([*map(self.id_of, values)], dtype=np.int32)
 
     def id_of(self, value: str | None) -> int:
-        """Return the number assigned to a value, adding a new value; -1 for None. Only while the column is built."""
+        """Return the number assigned to a value; -1 for None. A new value gets a new number.
+
+        Call this only while the column is being built.
+        """
         if value is None:
             return -1
         number = self.index.get(value)
@@ -238,10 +241,10 @@ class LabelColumn:
     def with_changes(
         self, keep: NDArray[np.bool_] | None, rows: Sequence[int], values: Sequence[str | None]
     ) -> LabelColumn:
-        """Return a column with nodes removed, then with ``values`` at ``rows``.
+        """Return a column without removed nodes, and with ``values`` at the positions ``rows``.
 
-        ``keep``: bool by node, False for removed ones (None: none is removed). ``rows`` count after the removal; new
-        rows are at the end.
+        ``keep``: bool by node, False for removed nodes (None: no node is removed). ``rows``: positions after the
+        removal; positions after the last node add nodes.
         """
         result = LabelColumn.__new__(LabelColumn)
         result.index, result.values = self.index, self.values
@@ -314,9 +317,10 @@ class NodeColumns:
         taints: list[_Taints],
         taint_ids: NDArray[np.int32],
     ) -> NodeColumns:
-        """Build columns from nodes (possibly built on demand) and arrays, which must describe the same nodes.
+        """Build columns from nodes (any sequence, also one that builds them on demand) and arrays for the same nodes.
 
-        The arrays are those of the class. ``taints``: the distinct lists of taints, which ``taint_ids`` refers to.
+        The arguments are the attributes of these names, and are not copied. ``taints``: the distinct lists of taints,
+        which ``taint_ids`` refers to.
         """
         self = cls()
         self.objects = nodes  # type: ignore[assignment]  # declared as a list; any sequence works
@@ -332,7 +336,7 @@ class NodeColumns:
     def with_changes(self, removed: Collection[str], replaced: Iterable[Node], appended: Sequence[Node]) -> NodeColumns:
         """Return columns with nodes removed, replaced in place and appended.
 
-        Untouched parts are copied or shared instead of being computed again.
+        Columns of unchanged nodes are copied or shared, not computed again. ``self`` is not modified.
         """
         result = NodeColumns()
         keep: NDArray[np.bool_] | None = None
@@ -391,9 +395,7 @@ class NodeColumns:
         self.allocatable = {name: longer(column) for name, column in self.allocatable.items()}
 
     def _fill(self, rows: Sequence[int], nodes: Sequence[Node]) -> None:
-        """Fill rows with the fields of nodes. Nodes that share their quantities, as those of one file do, are converted
-        once.
-        """
+        """Fill rows with the fields of nodes. Quantities that several nodes share are converted once."""
         shared: dict[tuple[Any, ...], int] = {}
         kinds: list[Mapping[str, Quantity]] = []
         kind_of, taint_ids = [], []

@@ -168,7 +168,7 @@ def _check_integers(
 
 
 def _refuse(array: NDArray[Any], bad: NDArray[np.bool_], name: str, minimum: int, maximum: int = _MAX_INT64) -> None:
-    """Raise InputError, which names the first value of ``array`` that is marked as ``bad``, if there is one."""
+    """Raise InputError if a value of ``array`` is marked as ``bad``; the message names the first one and the limits."""
     if not bad.any():
         return
     at = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
@@ -233,7 +233,7 @@ def _check_sums(resource: str, nodes: NDArray[np.int32], amounts: NDArray[np.int
 def _convert_flags(values: ArrayLike, name: str, count: int) -> NDArray[np.bool_]:
     """Convert a column of truth values (bool, or 0 and 1), one for each node, to bool[count].
 
-    Raises InputError, which names ``name``, for any other values or length.
+    Raises InputError for other values or another length. ``name``: the argument's name for the message.
     """
     array = np.asarray(values)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "biu"):
@@ -245,7 +245,7 @@ def _convert_flags(values: ArrayLike, name: str, count: int) -> NDArray[np.bool_
 
 
 def _taint(taint: Any, name: str) -> Taint:
-    """Convert a struct or dict to a taint. Raises InputError, which names ``name``, for anything else."""
+    """Convert a struct or dict to a taint. Raises InputError for anything else (``name``: name for the message)."""
     if isinstance(taint, Taint):
         return taint
     if not isinstance(taint, dict):
@@ -267,7 +267,7 @@ def _nodes(
     taints: Sequence[Sequence[Taint | dict[str, Any]]] | None,
     unschedulable: ArrayLike | None,
 ) -> NodeColumns:
-    """Build the columns of the nodes. Raises InputError for arguments of another length or type."""
+    """Build the columns of the nodes from arguments of :func:`from_columns`. Raises InputError for invalid ones."""
     count = len(names)
     if PODS in resources:
         raise InputError(f"from_columns: resources[{list(resources).index(PODS)}] is {PODS!r}: use slots")

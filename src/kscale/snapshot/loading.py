@@ -79,9 +79,9 @@ class LoadReport(msgspec.Struct):
         return Problem("") if record is None else Problem("", record.source, _name(record))
 
     def warn(self, message: str, record: RawObject, field: str = "") -> None:
-        """Count a warning, and store it if there is room.
+        """Count a warning (``message``) about a ``field`` of the object ``record``.
 
-        ``message`` is about a ``field`` of the ``record``, which is named only if the warning is stored.
+        Only the first warnings are stored in ``warnings``; later ones are only counted.
         """
         self.warning_count += 1
         if len(self.warnings) < _MAX_WARNINGS:
@@ -107,7 +107,7 @@ class LoadReport(msgspec.Struct):
             modified.add(key)
 
     def missing(self, kinds: Iterable[str]) -> list[str]:
-        """Return the kinds of which no object was read."""
+        """Return those of ``kinds`` of which no object was read."""
         return [kind for kind in kinds if not self.read[kind]]
 
     def warn_of_source(self, message: str, source: str) -> None:
@@ -173,13 +173,14 @@ def load_batches(
     namespace: str = DEFAULT_NAMESPACE,
     is_stored: Callable[[str], bool] | None = None,
 ) -> Iterator[Loaded | DecodedItems | PodBatch]:
-    """Decode objects as :func:`load_objects` does, but with ``scan`` many at once from JSON lists.
+    """Decode objects as :func:`load_objects` does, but read JSON lists with ``scan``, which is faster.
 
-    Pods of JSON lists are then yielded as batches of columns (PodBatch), and runs of other objects that the scan has
-    decoded as DecodedItems. With a ``scan`` the namespace is ``default``. The caller must store each object before it
-    takes the next one, and must count batches itself (:meth:`LoadReport.count_batch`). ``is_stored`` returns whether a
-    pod with this key was stored before. Other parameters are those of :func:`load_objects`. Raises InputError at the
-    end, with all problems.
+    With ``scan``, pods of JSON lists are yielded as batches of columns (PodBatch). Consecutive other objects that the
+    scan has decoded are yielded as DecodedItems. ``namespace`` must then be ``default``.
+
+    The caller must store each object before it takes the next one, and must count batches itself
+    (:meth:`LoadReport.count_batch`). ``is_stored(key)`` returns whether the caller has stored a pod of this key. Other
+    parameters are those of :func:`load_objects`. Raises InputError at the end, with all problems.
     """
     report = LoadReport() if report is None else report
     seen: set[tuple[str, str, str]] = set()
@@ -240,19 +241,22 @@ class _CustomRecords:
         self._scaled: dict[tuple[str, str], None] = {}
 
     def keep(self, record: RawObject) -> None:
-        """Store the data of an object that was not read, if its kind is custom."""
+        """Store an object that was skipped for :meth:`load`, if its kind is that of a custom resource."""
         group = group_of(record.api_version)
         if record.kind and is_custom_group(group) and find_kind(record.api_version, record.kind) is None:
             self._records.setdefault((group, record.kind), []).append(record)
 
     def note(self, item: KubeObject) -> None:
-        """Record the custom kinds that an object of a scaling kind shows to have a scale."""
+        """Record the custom kinds that an object scales (such as the target of an HPA): they have a scale."""
         from kscale.objects.custom_workloads import scaled_custom_kinds
 
         self._scaled.update(dict.fromkeys(scaled_custom_kinds(item)))
 
     def load(self, report: LoadReport, namespace: str) -> Iterator[Loaded]:
-        """Yield the objects of kinds with a scale; one that cannot be read stays skipped, with a warning."""
+        """Decode the stored objects whose kinds :meth:`note` has recorded, and yield and count them.
+
+        An object that cannot be decoded stays counted as skipped, and ``report`` gets a warning.
+        """
         for group, kind in self._scaled:
             key = custom_kind_key(group, kind)
             names: set[str] = set()
@@ -307,9 +311,10 @@ def _name(record: RawObject) -> str:
 def _load(
     record: RawObject, report: LoadReport, validate: bool, namespace: str, name_counts: Counter[str]
 ) -> Loaded | None:
-    """Decode one object; None if it is skipped or cannot be used, which ``report`` counts.
+    """Decode one object and count it in ``report``. None if the object is skipped or has a problem.
 
-    ``validate``: refuse objects with invalid values, too. ``name_counts``: see :func:`_set_generated_name`.
+    ``report`` gets skipped kinds and problems. ``validate``: invalid values are problems or warnings, too.
+    ``name_counts``: see :func:`_set_generated_name`.
     """
     type_ = _type(record)
     if type_ is None and not isinstance(record.data, KubeObject):
@@ -343,8 +348,8 @@ def _load(
 def decode_plain_object(text: memoryview) -> DecodedObject | None:
     """Decode an object whose text repeats no key. Returns ((kind, namespace, name), object).
 
-    None for pods, kinds that decide how others are read, and objects with a problem or a warning: these must be read in
-    another way.
+    None for pods, kinds that determine how other objects are read, and objects that are invalid, have no name or
+    deserve a warning. The caller must read such an object with :func:`load_objects`.
     """
     try:
         decode = _plain_decoder(bytes(text[:_START]).partition(b'"metadata"')[0])
@@ -381,18 +386,21 @@ def _plain_decoder(start: bytes) -> Callable[[memoryview], KubeObject] | None:
 
 
 def _key(kind: str, namespace: str, name: str) -> tuple[str, str, str]:
-    """Return what identifies an object: its kind, namespace and name; the name alone for a node."""
+    """Return (kind, namespace, name), which identifies an object. The namespace of a node is empty."""
     return kind, "" if kind == "Node" else namespace, name
 
 
 def _named(record: RawObject, kind: str, namespace: str, name: str) -> RawObject:
-    """Return the record of an object of a ``kind`` for messages that name it by its key, not as it is in the input."""
+    """Return a copy of ``record`` for messages, which then name the object by this kind, namespace and name."""
     named = KubeObject(metadata=ObjectMeta(namespace=namespace, name=name))
     return msgspec.structs.replace(record, kind=kind, data=named)
 
 
 def _count_decoded(items: DecodedItems, report: LoadReport, seen: set[tuple[str, str, str]]) -> None:
-    """Count objects that were decoded by the scan. ``seen``: kinds, namespaces and names so far; it is updated."""
+    """Count objects that the scan has decoded, and warn of repeated ones.
+
+    ``seen``: (kind, namespace, name) of all objects so far; the new ones are added.
+    """
     keys = [_key(*key) if key[0] == "Node" else key for key, _ in items.objects]
     report.total += len(keys)
     report.read.update([kind for kind, _, _ in keys])
@@ -407,7 +415,10 @@ def _count_decoded(items: DecodedItems, report: LoadReport, seen: set[tuple[str,
 
 
 def _decode(record: RawObject, type_: type[KubeObject] | None, namespace: str) -> Loaded:
-    """Decode a record, with ``namespace`` as the default. Raises InputError if it cannot be decoded."""
+    """Decode a record to the struct ``type_`` (None: the data are a struct already). Raises InputError if that fails.
+
+    ``namespace``: that of a namespaced object without one.
+    """
     data = record.data
     if isinstance(data, KubeObject):
         return Loaded(with_namespace(data, namespace), None)

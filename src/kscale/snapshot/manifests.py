@@ -154,16 +154,16 @@ def _kind(item: KubeObject) -> str:
 
 
 def completing_classes(cluster: Cluster) -> PodClasses:
-    """Return the cluster's objects with which admission completes new pods, such as PriorityClasses."""
+    """Return the cluster's objects from which admission fills in fields of new pods, such as PriorityClasses."""
     return PodClasses.of(item for kind in COMPLETING_KINDS for item in cluster.all(kind))
 
 
 def with_objects(cluster: Cluster, objects: Sequence[KubeObject]) -> Cluster:
     """Return a copy of the cluster as if the objects had been applied to it; without objects, the cluster itself.
 
-    An object replaces the one of the same kind and name; it keeps the UID and status of that one unless it has its own.
-    New objects get the API server's defaults. Claims, also those that were in the cluster, get the default storage
-    class, and are bound to suitable volumes unless they wait for a pod.
+    An object replaces an existing object of the same kind and name. UID and status of the existing object are kept if
+    the new one has none. New objects get the API server's defaults. All unbound claims of the cluster get the default
+    storage class, and are bound to suitable volumes, unless their storage class waits for the first pod.
     """
     if not objects:
         return cluster
@@ -215,7 +215,7 @@ def _on_top_of(item: KubeObject, known: KubeObject) -> KubeObject:
 
 
 def _apply_api_defaults(item: KubeObject) -> KubeObject:
-    """Return an object with the API server's defaults that decisions read."""
+    """Return a new object with those of the API server's defaults that decisions read."""
     if not item.metadata.uid:
         uid = derived_uid(_kind(item), item.namespace, item.name)
         item = replace(item, metadata=replace(item.metadata, uid=uid))
@@ -232,7 +232,10 @@ def _apply_api_defaults(item: KubeObject) -> KubeObject:
 
 
 def _bind_claims(cluster: Cluster) -> None:
-    """Bind the claims that do not wait for a pod to existing volumes, as the volume controller does."""
+    """Bind unbound claims of ``cluster`` to suitable volumes, as the volume controller does; modifies ``cluster``.
+
+    Claims whose storage class waits for the first pod are left unbound.
+    """
     waiting = {item.name for item in cluster.all("StorageClass") if item.volume_binding_mode == _WAITS}
     for claim in list(cluster.all("PersistentVolumeClaim")):
         if is_bound(claim) or (claim.spec.storage_class_name in waiting and not claim.spec.volume_name):
@@ -245,7 +248,7 @@ def _bind_claims(cluster: Cluster) -> None:
 
 
 def with_manifests(cluster: Cluster, workloads: Iterable[KubeObject]) -> tuple[Cluster, list[str]]:
-    """Return a copy of the cluster with the workloads' pods, pending, and the names of these pods.
+    """Return (copy of the cluster with the workloads' pods as pending pods, names of these pods).
 
     Pods are as the API server would store them, with the cluster's priority classes, runtime classes and limit ranges.
     Claims of StatefulSets and from pods' templates are created, unless they exist. A DaemonSet itself is added: its

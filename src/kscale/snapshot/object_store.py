@@ -99,7 +99,7 @@ class Informers:
         return {"_objects": {}} | {field: getattr(self, field) for field in _FIELDS}
 
     def with_changes(self, objects: dict[str, dict[str, Any]], kinds: Collection[str]) -> Informers:
-        """Return views in which those of the changed ``kinds`` are of ``objects``."""
+        """Return views with the changed ``kinds`` taken from ``objects``; views of other kinds are shared."""
         for field, (of, _) in _FIELDS.items():
             if field not in vars(self) and not of.isdisjoint(self._objects) and of.isdisjoint(kinds):
                 getattr(self, field)  # so that both share the view
@@ -108,17 +108,17 @@ class Informers:
         return result
 
     def replace(self, **views: Any) -> Informers:
-        """Return a copy with other views of these names."""
+        """Return a copy with some views, given by name, replaced."""
         result = Informers(self._objects)
         vars(result).update(dict(self._built()) | views)
         return result
 
     def _built(self) -> Iterator[tuple[str, Any]]:
-        """Yield name and value of each view that exists."""
+        """Yield (name, view) for each view that was built so far."""
         return ((field, view) for field, view in vars(self).items() if field in _FIELDS)
 
     def with_devices(self, nodes: Sequence[NodeTemplate]) -> Informers:
-        """Return views that include the CSINodes and ResourceSlices of additional nodes."""
+        """Return views that also have the CSINodes and ResourceSlices of ``nodes``; ``self`` if ``nodes`` have none."""
         csi_nodes = {each.csi_node.name: each.csi_node for each in nodes if each.csi_node is not None}
         slices = [resource_slice for each in nodes for resource_slice in each.resource_slices]
         if not csi_nodes and not slices:
@@ -195,7 +195,7 @@ class _DecodedOnDemand(Mapping[K, Any]):
 
 
 def _index(objects: dict[K, Any]) -> Mapping[K, Any]:
-    """Return objects as a mapping that has decoded ones."""
+    """Return a mapping of the objects that decodes each on access."""
     return _DecodedOnDemand(objects) if any(type(each) is UndecodedObject for each in objects.values()) else objects
 
 
@@ -319,7 +319,10 @@ class ObjectStore:
         return exists
 
     def put_all(self, items: Collection[tuple[tuple[str, str, str], KubeObject | UndecodedObject]]) -> None:
-        """Put objects, given as ((kind, namespace, name), object). None of their kinds may be being listed."""
+        """Add or replace objects, given as ((kind, namespace, name), object).
+
+        Does not mark them as seen: not allowed between :meth:`begin` and :meth:`end` of one of their kinds.
+        """
         for (kind, namespace, name), item in items:
             if kind == "Node":
                 self._node_changes.apply(name, self._node_columns)

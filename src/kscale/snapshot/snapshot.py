@@ -175,18 +175,18 @@ class Snapshot:
 
     @property
     def pods(self) -> tuple[str, ...]:
-        """Return the placed pods' ``namespace/name``, in order of appearance."""
+        """Return ``namespace/name`` of each placed pod, in order of appearance."""
         return self.placed.keys
 
     @cached_property
     def pending(self) -> tuple[str, ...]:
-        """Return the pending pods' ``namespace/name``, in order of appearance."""
+        """Return ``namespace/name`` of each pending pod, in order of appearance."""
         keys = self.table.keys
         return tuple([keys[row] for row in self._pending_rows.tolist()])
 
     @cached_property
     def pending_records(self) -> PodRows:
-        """Return the pending pods, built on access; columns of them need no pod."""
+        """Return the pending pods. Records are built on access; the columns of the result need no record."""
         return PodRows(self.table, self._pending_rows)
 
     @property
@@ -196,9 +196,9 @@ class Snapshot:
 
     @property
     def pod_index(self) -> PodIndex:
-        """Return an index of all pods of the input by namespace and selector, in whatever state.
+        """Return an index by namespace and selector of all pods of the input, in any state.
 
-        Pods that a decision placed later are not included.
+        Pods that :meth:`with_placed` added are not included.
         """
         return PodIndex(self.table)
 
@@ -339,7 +339,7 @@ class Snapshot:
         return self.classify(self.pending_records)
 
     def _derive(self, **changes: Any) -> Snapshot:
-        """Return another snapshot that differs in some of the constructor's arguments."""
+        """Return a new snapshot with some of the constructor's arguments replaced (``changes``)."""
         arguments: dict[str, Any] = {
             "interner": self.interner, "nodes": self.columns, "informers": self.informers, "used": self.used,
             "pod_count": self.pod_count, "table": self.table, "placed_rows": self._placed_rows,
@@ -408,9 +408,9 @@ class Snapshot:
         )
 
     def csi_aware(self) -> Snapshot:
-        """Return this snapshot for a CSI-node-aware simulation, in which new nodes have the CSINode of their template.
+        """Return a CSI-node-aware copy, in which new nodes get the CSINode of their template.
 
-        Returns itself if it is CSI-aware already.
+        Returns this snapshot if it is CSI-node-aware already.
         """
         if self.csi:
             return self
@@ -479,8 +479,8 @@ class Snapshot:
     def without_placed(self, removed: NDArray[np.int64]) -> Snapshot:
         """Return this snapshot without the placed pods at the positions ``removed`` (in ``pods``).
 
-        Returns the same object as the last call if the positions are equal, and itself if there are none. Raises
-        InputError if a position does not exist.
+        If the positions equal those of the last call, the same result is returned; without positions, this snapshot
+        is. Raises InputError unless ``removed`` has one dimension and integers that are positions.
         """
         removed = np.asarray(removed)
         if removed.ndim != 1 or (len(removed) and removed.dtype.kind not in "iu"):
@@ -604,12 +604,12 @@ class _AfterPlacement(_Computed):
 
     @property
     def _before(self) -> Snapshot | None:
-        """Return the snapshot before the placement; None once this one is computed."""
+        """Return the snapshot before the placement; None once the columns of this snapshot are computed."""
         inputs = self._inputs
         return None if inputs is None else inputs[0]
 
     def _compute(self) -> None:
-        """Compute the columns unless this was done, possibly by another thread. Releases the snapshot before."""
+        """Compute the columns, unless this or another thread has done so, and release the snapshot before."""
         if (inputs := self._inputs) is not None:
             before, pods, nodes, informers = inputs
             self._result = before._place(pods, nodes, informers)  # noqa: SLF001  # a method of the base class
@@ -637,7 +637,10 @@ class _Without:
         self.last: _Removal | None = None
 
     def remove_pods(self, snapshot: Snapshot, removed: NDArray[np.int64], rule: Hashable = None) -> Snapshot:
-        """Return the snapshot without the placed pods at these positions. The last result is cached."""
+        """Return ``snapshot`` without the placed pods at the positions ``removed``.
+
+        The last result is cached, also under ``rule`` for :func:`without_placed_by`.
+        """
         last = self.last
         if last is None or not np.array_equal(last.find_positions(), removed):
             keep = np.ones(len(snapshot.placed_node), dtype=np.bool_)
@@ -650,10 +653,10 @@ class _Without:
 
 
 def without_placed_by(snapshot: Snapshot, rule: Hashable, find: Callable[[Snapshot], NDArray[np.int64]]) -> Snapshot:
-    """Return the snapshot without the placed pods at the positions that ``find`` returns for it.
+    """Return the snapshot without the placed pods at the positions that ``find(snapshot)`` returns.
 
-    ``rule`` stands for ``find``: the result of the last call is returned again, without a call of ``find``, if it was
-    for an equal rule. After a loss of nodes (:func:`without_lost_nodes`) that is known from the snapshot before.
+    ``rule`` identifies ``find``: if the last call for this snapshot had an equal rule, its result is returned without
+    calling ``find``. After :func:`without_lost_nodes`, a result for the earlier snapshot is used in the same way.
     """
     cache = snapshot.memo.get(_Without, _Without)
     last = cache.last
@@ -729,7 +732,7 @@ def _select_nodes(
     pending: NDArray[np.int64],
     counts: Mapping[str, int],
 ) -> Snapshot:
-    """Return the snapshot without some nodes and their pods.
+    """Return ``snapshot`` without some nodes and the pods on them.
 
     ``stays``: bool[nodes], which nodes remain; ``is_kept``: bool[placed pods], which pods are on these; ``columns``:
     columns of these nodes; ``table`` and ``pending``: the pods, and the rows of pending ones; ``counts``: numbers of
@@ -768,5 +771,8 @@ class BeforeLosses:
 
     @staticmethod
     def find(snapshot: Snapshot) -> BeforeLosses | None:
-        """Return what is known about the snapshot before losses of nodes; None for any other snapshot."""
+        """Return the snapshot before the loss of nodes, and the remaining nodes.
+
+        None if ``snapshot`` does not come from :func:`without_lost_nodes`.
+        """
         return snapshot.memo.find(BeforeLosses)

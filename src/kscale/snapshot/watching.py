@@ -55,7 +55,7 @@ class StoredObjects(msgspec.Struct, frozen=True):
     def remove(self, item: KubeObject) -> ChangedKeys:
         """Remove an object, and return the change.
 
-        There is none if the object does not exist, or if another UID is stored under its key by now.
+        The change is empty if the object does not exist, or if the stored object of this key has another UID.
         """
         key, uid = item.key, item.metadata.uid
         removed = self.pods.remove(key, uid) if isinstance(item, Pod) else self.objects.remove(item.kind, key, uid)
@@ -66,7 +66,7 @@ class StoredObjects(msgspec.Struct, frozen=True):
         self.pods.see(key) if kind == "Pod" else self.objects.see(kind, key)
 
     def begin(self, kind: str) -> None:
-        """Start to record which objects of a kind are seen. Raises RuntimeError if that is already being done."""
+        """Start to record which objects of a kind are seen. Raises RuntimeError if a listing of it is in progress."""
         self.pods.begin() if kind == "Pod" else self.objects.begin(kind)
 
     def end(self, kind: str) -> list[str]:
@@ -181,21 +181,21 @@ class Applying:
         self._until(len(self.fast))
 
     def put(self, at: int, item: KubeObject, text: memoryview) -> None:
-        """Add or replace an object, after the pods in columns that come before it (``at``: its number)."""
+        """Apply the pods in columns that come before the object number ``at``, then add or replace the object."""
         if isinstance(item, Pod):
             self._until(int(np.searchsorted(self.fast, at)))
         self._record_change(item.kind, self._contents.put(item, msgspec.Raw(text)))
 
     def remove(self, at: int, item: KubeObject) -> None:
-        """Remove an object, after the pods in columns that come before it (``at``: its number)."""
+        """Apply the pods in columns that come before the object number ``at``, then remove the object."""
         if isinstance(item, Pod):
             self._until(int(np.searchsorted(self.fast, at)))
         self._record_change(item.kind, self._contents.remove(item))
 
     def remove_unreadable(self, at: int, head: ObjectHead) -> None:
-        """Remove the object number ``at``, of which only the head can be read.
+        """Remove the object number ``at``, of which only ``head`` (kind, namespace, name, UID) can be read.
 
-        Kinds that kscale does not read are ignored.
+        Does nothing for a kind that kscale does not read.
         """
         type_ = find_kind(head.api_version, head.kind)
         if type_ is not None and head.name:
@@ -203,7 +203,7 @@ class Applying:
             self.remove(at, with_namespace(type_(kind=head.kind, api_version=head.api_version, metadata=metadata)))
 
     def _until(self, until: int) -> None:
-        """Apply the first ``until`` of the pods in columns, unless that has been done."""
+        """Apply those of the first ``until`` pods in columns that were not applied so far."""
         if until <= self._done:
             return
         part = slice(self._done, until)
@@ -229,14 +229,17 @@ class Applying:
 
 
 def watch(contents: StoredObjects, view: memoryview, lines: ScannedLines) -> Watched:
-    """Apply the events of the lines, in order, and return what they changed."""
+    """Apply the events of a watch to ``contents``, in order, and return what they changed.
+
+    ``view``: the text of the events; ``lines``: the events that :meth:`PodReader.lines` has read from it.
+    """
     if lines.fast is None:
         return _apply_pods(contents, lines)
     return _Watch(contents, view, lines).run()
 
 
 def _apply_pods(contents: StoredObjects, lines: ScannedLines) -> Watched:
-    """Apply events of which all are of pods in columns as :class:`_Watch` does: most chunks have no other line."""
+    """Apply events that are all of pods in columns. A faster path than :class:`_Watch`, with the same result."""
     types, versions = lines.types, lines.pods.column("version")
     deletes = types.count(_DELETED)
     deleted = np.frombuffer(types, dtype=np.uint8) == _DELETED if deletes else None

@@ -153,7 +153,10 @@ def vpa_definitions() -> list[ApiObject]:
 
 
 def _definition(struct: type[msgspec.Struct], plural: str, short: str, **more: Any) -> ApiObject:
-    """Build the definition of a kind with the spec and status of a struct. ``more``: further fields of version v1."""
+    """Build the CustomResourceDefinition of the kind of a struct, with schemas of its spec and status.
+
+    ``plural``, ``short``: names of the resource; ``more``: further fields of version v1.
+    """
     kind = struct.__name__
     names = {
         "plural": plural,

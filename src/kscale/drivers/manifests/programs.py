@@ -14,7 +14,10 @@ _USER: Final = 65532
 
 
 def rule(group: str, resources: Iterable[str], verbs: Iterable[str], names: Sequence[str] = ()) -> ApiObject:
-    """Build a rule of an RBAC role (PolicyRule). With ``names``, the rule applies only to objects with these names."""
+    """Build a rule of an RBAC role that allows ``verbs`` on ``resources`` of an API group.
+
+    With ``names``, the rule applies only to objects with these names.
+    """
     result: ApiObject = {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
     return {**result, "resourceNames": list(names)} if names else result
 

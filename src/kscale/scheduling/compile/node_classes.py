@@ -129,7 +129,10 @@ class NodeClasses:
         ]
 
     def group(self, columns: frozenset[str]) -> tuple[list[int], NDArray[np.int32]]:
-        """Group the classes that agree in ``columns``; return (a node's number per group, the group of each class)."""
+        """Group the classes that agree in ``columns``. Returns (number of one node of each group, group of each class).
+
+        The result is cached; do not modify it.
+        """
         cached = self._groups.get(columns)
         if cached is None:
             group, first = _number_codes(self._combine(columns, self.exemplars))
@@ -155,9 +158,10 @@ class NodeClasses:
         return result
 
     def _select_codes(self, columns: frozenset[str]) -> Codes:
-        """Return the codes of :meth:`_combine`; after a loss of nodes, these are the node classes before the loss.
+        """Return codes as :meth:`_combine` does, but without computing them again after a loss of nodes.
 
-        The latter are cached with the snapshot before the loss, as long as the extra nodes are the same objects.
+        After a loss, a node's code is the number of its class in the snapshot before the loss. These classes are cached
+        with that snapshot, as long as the extra nodes are the identical objects.
         """
         losses = BeforeLosses.find(self.ctx.snapshot)
         if losses is None or not columns.isdisjoint((CSI, DEVICES)):
@@ -242,7 +246,10 @@ class NodeClasses:
         return np.concatenate([existing.codes, extra.codes])
 
     def _device_contents(self, known: dict[Hashable, int], nodes: range) -> _DeviceContents:
-        """Give numbers to the device contents of nodes. ``known``: earlier numbers; new ones are added to it."""
+        """Assign numbers to the device contents of ``nodes``; equal contents get equal numbers.
+
+        ``known``: numbers assigned earlier, by content; new ones are added.
+        """
         devices = Devices.of(self.ctx)
         contents = (devices.content(self.facts(i)) for i in nodes)
         codes = np.fromiter((known.setdefault(content, len(known)) for content in contents), np.int64, len(nodes))
@@ -271,7 +278,7 @@ class NodeClasses:
 
 
 def _number_codes(codes: Codes) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Give numbers to codes in order of appearance; return each code's number, and each number's first position."""
+    """Assign numbers to codes in order of appearance; return (number of each entry, first position of each number)."""
     width = int(codes.max(initial=-1)) + 1
     if width <= 1:
         return np.zeros(len(codes), dtype=np.int32), np.zeros(width, dtype=np.int64)

@@ -117,7 +117,7 @@ def _format_no_nodes_left(choosers: list[str]) -> str:
 
 
 def prefilter_report(pod: PodClass, ctx: Context, plugins: Iterable[Plugin] = PROFILE) -> PreFilterReport:
-    """Run all enabled PreFilters one by one, and return what each decided."""
+    """Run all enabled PreFilters, also after one has failed, and return the result of each."""
     report = PreFilterReport()
     for plugin in plugins:
         if plugin.name in ctx.profile.disabled_prefilters:
@@ -195,7 +195,10 @@ class CompiledPodCache(msgspec.Struct, eq=False):
         self._class[pod.index] = pod
 
     def version_of(self, shared_dependencies: tuple[Any, ...]) -> int:
-        """Return the version of the plug-ins' shared dependencies, which increases when an object is replaced."""
+        """Return the version of the plug-ins' shared dependencies; 1 higher than before if an object was replaced.
+
+        Objects are compared by identity with those of the last call.
+        """
         if not _is_identical(self._shared_dependencies, shared_dependencies):
             self._shared_dependencies = shared_dependencies
             self._version += 1
@@ -293,7 +296,10 @@ class PodCompiler:
         return tuple(objects)
 
     def _compile(self, pod: PodClass, dependencies: tuple[Any, ...], phases: _Phases = _ALL) -> CompiledPod:
-        """Run the PreFilters, and collect counters and, unless a PreFilter fails, node filters."""
+        """Run the PreFilters, and collect counters and, unless a PreFilter fails, node filters.
+
+        ``dependencies``: what the result depends on, stored in it; ``phases``: the plug-ins to ask in each phase.
+        """
         ctx, disabled = self._ctx, self._ctx.profile.disabled_filters
         outcome = run_prefilters(pod, ctx, phases.prefilters)
         filter_pairs: list[tuple[NodeFilterKey, NodeFilter]] = []
@@ -351,7 +357,10 @@ class StaticRows:
         return len(self._rows)
 
     def row(self, nodes: frozenset[str] | None, node_filters: NodeFilters) -> int:
-        """Return the index of a row, which is added if it is new. Row 0 passes everything."""
+        """Return the index of the row for these node filters; a new row is added. Row 0 passes all nodes.
+
+        ``nodes``: names of the nodes that a PreFilter leaves (None: all).
+        """
         keys = tuple([key for key, _ in node_filters])
         number = self._rows.get((nodes, keys))
         if number is None:
@@ -476,11 +485,11 @@ class PodClasses:
         templates: Sequence[NodeTemplate],
         shared: SharedPodClasses | None = None,
     ) -> PodClasses:
-        """Return the classes of a session, which the caller has to ``compile``.
+        """Return the classes of a session. The caller must call :meth:`compile` before it uses them.
 
-        ``pods`` are classes whose pods the session checks, ``others`` those that it only places. Cached classes are
-        returned if the inputs are the same objects. With ``shared``, there may be further classes, and numbers do not
-        follow the order of ``pods``.
+        ``pods`` are classes whose pods the session checks, ``others`` those that it only places. If a session with
+        identical inputs is cached, its classes are returned. With ``shared``, the result may have further classes, and
+        the class numbers do not follow the order of ``pods``.
         """
         checked_pods = {pod.index: pod for pod in pods}
         compiler = PodCompiler(ctx)

@@ -65,7 +65,7 @@ class DeviceCounting:
             self._count(nodes)
 
     def demand(self, pod: PodClass) -> dict[str, int]:
-        """Return column -> devices that must be free for a pod."""
+        """Return how many devices must be free for a pod, by column (name of a counted kind of devices)."""
         demand: dict[str, int] = {}
         for kind, count in self._requests.get(pod.index, ()):
             name = self.columns[kind.column]
@@ -73,7 +73,7 @@ class DeviceCounting:
         return demand
 
     def get_used_devices(self, pod: PodClass) -> dict[str, int]:
-        """Return column -> devices that a pod uses once placed.
+        """Return how many devices a pod uses once placed, by column (name of a counted kind of devices).
 
         Empty without claims, even if the pod requests extended resources: the autoscaler runs Reserve only for pods
         that list claims (``PredicateSnapshot.SchedulePod``).
@@ -88,9 +88,9 @@ class DeviceCounting:
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def _list_requests(self, need: ClaimRequests) -> Iterable[tuple[_Kind, int]]:
-        """Yield (kind, number of devices) of each request for devices of a known class that counting can express.
+        """Yield (kind, number of devices) of each request of a pod that plain counting of free devices can decide.
 
-        Clears ``exact`` if counting cannot express one.
+        Requests for devices of unknown classes are left out. Sets ``exact`` to False if counting cannot decide one.
         """
         classes = self.ctx.informers.device_classes
         for claim in need.open:
@@ -140,7 +140,7 @@ class DeviceCounting:
     def _usable(self, kind: _Kind, node: NodeFacts) -> frozenset[DeviceId] | None:
         """Return the free devices that requests of the kind can use; None if the node offers the resource itself.
 
-        Clears ``exact`` if the devices cannot be counted.
+        Sets ``exact`` to False if the devices cannot be counted.
         """
         if kind.resource and kind.resource in node.offered:
             return None
@@ -163,10 +163,10 @@ class DeviceCounting:
         return frozenset(usable)
 
     def _merge(self, kinds: Sequence[_Kind], sets: Sequence[Sequence[frozenset[DeviceId] | None]]) -> None:
-        """Assign one column to kinds that can use the same devices, and set ``columns``.
+        """Assign columns to kinds, and set ``columns``. Kinds that can use the same devices share one column.
 
-        ``sets``: for each group of equal nodes, the usable devices of each kind. Clears ``exact`` if sets only partly
-        overlap.
+        ``sets``: for each group of equal nodes, the usable devices of each kind. Sets ``exact`` to False if the devices
+        of two kinds only partly overlap, or are equal on some nodes but not on all.
         """
         distinct = set(map(tuple, sets))
         for b, kind in enumerate(kinds):
@@ -214,9 +214,9 @@ class _Amounts:
         self._matrices: dict[tuple[str, ...], _Matrices] = {}
 
     def matrices(self, names: tuple[str, ...]) -> _Matrices:
-        """Return the amounts that classes request, and those that they use: int64[classes, resources] each.
+        """Return (amounts that must be free for a pod, amounts that it uses once placed) of each class.
 
-        CPU is in milli-units.
+        Each is int64[classes, resources]; CPU is in milli-units.
         """
         matrices = self._matrices.get(names)
         if matrices is None:
@@ -262,9 +262,9 @@ class Resources:
         return self._devices is None and not any(map(self._is_delegated, self.names))
 
     def amounts(self) -> _Matrices:
-        """Return the amounts that classes request, and those that they use: int64[classes, resources] each.
+        """Return (amounts that must be free for a pod, amounts that it uses once placed) of each class.
 
-        CPU is in milli-units.
+        Each is int64[classes, resources]; CPU is in milli-units.
         """
         if self._devices is None:
             return self._amounts.matrices(self.names)
@@ -273,7 +273,8 @@ class Resources:
     def free(self, existing: int) -> NDArray[np.int64]:
         """Return the free amounts of existing nodes: int64[resources, nodes]. CPU is in milli-units.
 
-        ``UNLIMITED_DEVICES`` is added where DynamicResources, not NodeResourcesFit, decides.
+        ``UNLIMITED_DEVICES`` is added to an amount if DynamicResources, not NodeResourcesFit, decides on the resource
+        of that node.
         """
         snapshot, devices = self._ctx.snapshot, self._devices
         free = snapshot.free_of(self.names)

@@ -35,7 +35,7 @@ _NO_NAME: Final = "\0"  # no selector contains the name of such a copy
 
 @lru_cache(maxsize=1 << 14)
 def copy_number(name: str) -> tuple[str, int] | None:
-    """Return (template, number) that the name of a copy contains; None if the text is no name of a copy."""
+    """Parse the node name of a template's copy to (name of the template, number of the copy); None for other names."""
     match = _COPY.fullmatch(name)
     return None if match is None else (match[1], int(match[2]))
 
@@ -47,7 +47,7 @@ class _HostNames(dict[str, dict[int, int]]):
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> _HostNames:
-        """Return the snapshot's host names of the form of a copy's name, built on first use."""
+        """Return those host names of the snapshot that have the form of a copy's name. Cached with the snapshot."""
 
         def make() -> _HostNames:
             names, losses = cls(), BeforeLosses.find(snapshot)
@@ -150,8 +150,9 @@ class Copies:
         return any(pod.claims for pod_classes in self.pods for pod in pod_classes)
 
     def add_names(self, names: Collection[str]) -> None:
-        """Add the facts of a copy of each template with an ordinary name, and of the copies with one of ``names``.
+        """Add facts of the copies that predicates can distinguish to ``facts``.
 
+        These are, for each template, one copy whose name occurs in no selector, and each copy whose name is in
         ``names``: node names and host names that occur in selectors.
         """
         spelled = [(name, copy_number(name)) for name in sorted(names)]

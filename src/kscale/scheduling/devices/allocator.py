@@ -153,10 +153,11 @@ class Allocator(msgspec.Struct, eq=False):
     def _build_part(
         self, claims: Sequence[ResourceClaim], index: int, name: str, exact: _Exact, offers: Sequence[Offer]
     ) -> _Part:
-        """Return one alternative of a request of ``claims[index]``; with its devices if it requests all that match.
+        """Build the search's record of a request, or of one alternative of a request, of ``claims[index]``.
 
-        ``name``: request, or request/alternative; ``offers``: devices that the node can use. Raises AllocationError if
-        the request is invalid or a selector fails.
+        If the request is for all matching devices, the record lists these. ``name``: ``request`` or
+        ``request/alternative``; ``exact``: the request; ``offers``: devices that the node can use. Raises
+        AllocationError if the request is invalid or a selector fails.
         """
         claim = claims[index]
         label = name.rpartition("/")[2]  # errors name an alternative without its request
@@ -203,8 +204,8 @@ class Allocator(msgspec.Struct, eq=False):
     def room(self, claim: ResourceClaim, label: str, exact: _Exact, offer: Offer, others: Amounts) -> Amounts | None:
         """Return the amounts that the request ``exact`` (``label``: its name) would use of the device's capacities.
 
-        None if the amounts are not free, given the amounts used by claims and by ``others``. Raises AllocationError if
-        an amount is negative or out of range.
+        None if they are not free, given what claims use of the device, and ``others``, which are amounts in use
+        besides. Raises AllocationError if an amount is negative or out of range.
         """
         used = self.inventory.consumed.get(offer.identity, {})
         if others:
@@ -367,19 +368,20 @@ class _Search:
         return False
 
     def _get_search_key(self, offer: Offer) -> Hashable:
-        """Return a key of the device. Of devices with the same key only one is tried, as the result would be the same.
+        """Return a key of the device. Of devices with equal keys only one is tried, as the others give the same result.
 
-        A request for all devices takes them in order up to the first that is in use. If a constraint can be violated
-        before that, which is an error, a device at which the request stops has a key of its own.
+        The key contains where later requests for all devices would stop (:meth:`_find_stop`): such a request takes
+        devices in order up to the first one in use, and may violate a constraint before that, which is an error.
         """
         pool = offer.identity[:2] if offer.device.consumes_counters else None
         stops = tuple(self._find_stop(part, places, offer) for part, places in self._fallible)
         return offer.kind, pool, offer.identity if offer.shareable else None, stops
 
     def _find_stop(self, part: _Part, places: Mapping[DeviceId, int], offer: Offer) -> int | None:
-        """Return the device's position in ``places`` if the request ``part`` for all devices would stop there.
+        """Return the device's position in ``places`` if ``part``, a request for all devices, would stop at this device.
 
-        None if the request stops before the device or does not include it.
+        ``places``: position of each device of the request. None if the request stops at an earlier device, or does not
+        include this one.
         """
         place = places.get(offer.identity)
         if place is None:

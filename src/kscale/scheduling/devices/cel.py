@@ -147,9 +147,9 @@ def _rewrite_element(text: str, *, is_map: bool) -> str:
 
 
 def _split_entry(text: str) -> tuple[str, str]:
-    """Split a map entry into key and value. The value is empty if there is no colon.
+    """Split a map entry ``key: value`` into key and value. The value is empty if there is no such colon.
 
-    The colon of a conditional expression does not split.
+    The colon of a conditional expression (``a ? b : c``) does not count.
     """
     depth = choices = 0
     for i, letter in enumerate(text):
@@ -372,7 +372,7 @@ def _common_type(left: Any, right: Any) -> str | None:
 
 
 def _unwrap(tree: Any) -> Any:
-    """Return the tree without the trees around it that have it as their only child."""
+    """Return the tree at the end of the chain of only children that begins with ``tree``."""
     while len(tree.children) == 1 and hasattr(tree.children[0], "data"):
         tree = tree.children[0]
     return tree

@@ -441,7 +441,7 @@ class Selection:
         return (False, None) if match is None else (True, value[match])
 
     def _is_key(self, key: Any, wanted: Any, kind: str) -> bool:
-        """Check whether the key of a map is the wanted one, whose type is ``kind``; numbers compare by value."""
+        """Check whether ``key`` (of a map) equals ``wanted``, whose type is ``kind``. Numbers compare by value."""
         numeric = kind in NUMBERS and self._overloads.names.of(key) in NUMBERS
         return (numeric or self._overloads.names.of(key) == kind) and self._overloads.names.equal(key, wanted)
 

@@ -184,10 +184,10 @@ class Claims:
         return ClaimRequests(tuple(allocated), tuple(still_open), *self.get_special_requests(pod), pod.namespace)
 
     def get_special_requests(self, pod: PodClass) -> tuple[tuple[ExtendedRequest, ...], bool]:
-        """Return (extended resources to allocate, whether an earlier claim for them prevents the allocation).
+        """Return (extended resources to allocate for a pod, whether an earlier claim for them prevents the allocation).
 
-        There are none to allocate if an earlier claim is allocated. Raises ClaimError if that claim is in use by too
-        many pods.
+        The earlier claim is one that the scheduler created for the pod before. If it is allocated, nothing is left to
+        allocate. Raises ClaimError if it is in use by too many pods.
         """
         extended = self.get_extended_requests(pod)
         left = self._leftover(pod) if extended else None
@@ -232,9 +232,10 @@ def extended_claim(
 
 
 def to_allocate(need: ClaimRequests, node: NodeFacts, classes: Mapping[str, DeviceClass]) -> tuple[ResourceClaim, ...]:
-    """Return the claims to allocate on a node: the open ones, and one for extended resources.
+    """Return the claims of a pod to allocate on a node: those that are not allocated, and a new one.
 
-    The latter has the resources that the node does not offer itself; it is left out if there are none.
+    The new claim requests devices for the extended resources that the node does not offer itself. It is left out if
+    there are no such resources.
     """
     extended = [request for request in need.extended if request.amount and request.resource not in node.offered]
     return (*need.open, extended_claim(need.namespace, extended, classes)) if extended else need.open

@@ -379,7 +379,7 @@ class Inventory:
             self._offer(spec, error_text.get((spec.driver, spec.pool.name), ""))
 
     def _offer(self, spec: ResourceSliceSpec, error_text: str) -> None:
-        """Add the devices of a slice. ``error_text``: why they cannot be allocated, or empty."""
+        """Add the devices of a slice (``spec``). ``error_text``: why they cannot be allocated, or empty."""
         pool = spec.driver, spec.pool.name
         for device in spec.devices:
             self._rank += 1
@@ -458,8 +458,8 @@ class Inventory:
     def is_monotonic(self, claims: Sequence[ResourceClaim]) -> bool:
         """Check whether allocating devices to these claims can only reduce what other pods can get.
 
-        That is not so if counters are shared (an overdrawn one blocks a pool), or if a request for "all" devices gets
-        fewer once the capacity of some is used up.
+        False if counters are shared, as an overdrawn counter blocks its pool. With shareable devices also False if a
+        claim requests "all" devices, as it gets fewer devices once the capacity of some is used up.
         """
         if self._counted or not self.shareable:
             return not self._counted

@@ -185,7 +185,10 @@ class Needs:
         )
 
     def _special_requests(self, pod: PodClass) -> tuple[tuple[ExtendedRequest, ...], bool]:
-        """Return (the pod's extended resources to allocate, whether they cannot be allocated)."""
+        """Return (extended resources to allocate for the pod, whether an earlier claim prevents the allocation).
+
+        As :meth:`Claims.get_special_requests`, but ``((), True)`` instead of a ClaimError.
+        """
         try:
             return self._claims.get_special_requests(pod)
         except ClaimError:  # its PreFilter fails

@@ -93,14 +93,14 @@ NO_VOLUMES: VolumesFacet = b"", ()
 
 
 def labels_facet(labels: dict[str, str] | None) -> LabelsFacet:
-    """Return the facet (key, labels) of a pod's labels."""
+    """Return (key, labels). The key is equal for equal labels in any order."""
     if labels is None:
         return NO_LABELS
     return tuple(sorted(labels.items()) if len(labels) > 1 else labels.items()), labels
 
 
 def affinity_facet(affinity: Affinity | None) -> AffinityFacet:
-    """Return the facet (key, class fields) of an affinity. Node preferences do not count."""
+    """Return (key, fields of :class:`PodClass`) for an affinity. Preferred node affinity does not count."""
     if affinity is None:
         return NO_AFFINITY
     required = affinity.node_affinity.required if affinity.node_affinity else None
@@ -119,18 +119,21 @@ def affinity_facet(affinity: Affinity | None) -> AffinityFacet:
 
 
 def stays(owner: tuple[str, str, str] | None) -> bool:
-    """Return whether pods of this controller (apiVersion, kind, name) never move, as it is a DaemonSet."""
+    """Return whether the controller (apiVersion, kind, name) is a DaemonSet, whose pods stay on their nodes.
+
+    False for None (no controller).
+    """
     return owner is not None and owner[1] == "DaemonSet"
 
 
 def drop_node_affinity(affinity: AffinityFacet) -> AffinityFacet:
-    """Return the facet without node affinity, which no longer counts for a pod that stays on its node."""
+    """Return an affinity facet without its node affinity, for a DaemonSet's pod that already has its node."""
     (_, between_pods), fields = affinity
     return (None, between_pods), {**fields, "node_affinity": None}
 
 
 def volumes_facet(volumes: list[Volume]) -> VolumesFacet:
-    """Return the facet (key, volumes) of the volumes that predicates read."""
+    """Return (key, volumes), with only the volumes that predicates read."""
     if not volumes:
         return NO_VOLUMES
     read = tuple(v for v in volumes if any(getattr(v, source) is not None for source in READ_SOURCES))
@@ -181,7 +184,7 @@ def inferred_features(pod: Pod) -> frozenset[str]:
 
 
 def amounts_facet(pod: Pod) -> AmountsFacet:
-    """Return the facet (key, class fields) of the pod's requests and of what it occupies on its node."""
+    """Return (key, fields of :class:`PodClass`) for the pod's requests and the resources it occupies on its node."""
     amounts = pod_amounts(pod)
     demand, occupancy = amounts.demand, amounts.occupancy
     key = (
@@ -197,7 +200,7 @@ def amounts_facet(pod: Pod) -> AmountsFacet:
 def pod_facets(
     pod: Pod, *, placed: bool, moves: bool, named: bool
 ) -> tuple[FrameKey, AmountsFacet, LabelsFacet, AffinityFacet, VolumesFacet, tuple[str, str, str] | None]:
-    """Return (frame key, amounts, labels, affinity, volumes, owner): what determines a pod's class.
+    """Return (frame key, amounts, labels, affinity, volumes, owner), which together determine a pod's class.
 
     ``owner``: (apiVersion, kind, name) of its controller, or None. ``placed``, ``moves``, ``named``: as in
     ``Interner.classify``.
@@ -216,9 +219,10 @@ def pod_facets(
 
 
 def frame_key(pod: Pod, placed: bool, named: bool) -> FrameKey:
-    """Return a key that is equal for pods that differ at most in amounts, labels, affinity, volumes and owner.
+    """Return a key of all class fields except amounts, labels, affinity, volumes and owner.
 
-    ``placed`` ignores the node's name; ``named`` includes the pod's name and UID.
+    ``placed`` leaves out the node's name; ``named`` includes the pod's name and UID. Pods with resource claims or
+    generic ephemeral volumes always have name and UID in the key.
     """
     spec, meta = pod.spec, pod.metadata
     if not named and (spec.resource_claims or spec.volumes):
@@ -277,7 +281,7 @@ class Queueing(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, pod: Pod) -> Queueing:
-        """Build from a pod: the fields that decide how it is queued."""
+        """Read the fields of this class from a pod."""
         condition = find(pod.status.conditions, "PodScheduled") if pod.status.conditions else None
         annotated = pod.metadata.annotations is not None
         return cls(
@@ -312,7 +316,7 @@ class QueueingNumbers:
         self._last, self._numbers = state
 
     def get(self, pod: Pod) -> int:
-        """Return the number assigned to the fields of a pod that decide how it is queued."""
+        """Return the number of a pod's :class:`Queueing`; a new value gets a new number. Thread-safe."""
         queueing = Queueing.of(pod)
         number = self._numbers.get(queueing)
         if number is not None:

@@ -68,9 +68,9 @@ class Numbering(Generic[K]):
 
     @property
     def next(self) -> int:
-        """Return the number that the next key will get.
+        """Return the number that the next call of :meth:`add` will assign.
 
-        Other threads may read meanwhile, so a caller stores the key's value under this number before :meth:`add`.
+        Other threads read without a lock, so store the new key's value under this number before calling :meth:`add`.
         """
         return self._free[-1] if self._free else len(self.keys)
 
@@ -86,7 +86,7 @@ class Numbering(Generic[K]):
         return number
 
     def discard(self, numbers: Iterable[int]) -> None:
-        """Remove the keys of these numbers, which become free."""
+        """Remove the keys of these numbers; :meth:`add` reuses the numbers. Numbers without a key are ignored."""
         for number in numbers:
             key = self.keys[number]
             if key is not None:
@@ -276,8 +276,8 @@ class Interner:
         Parameters
         ----------
         classes, shapes, controllers : bool arrays
-            True for the numbers that nothing uses. Classes requested since this interner was created are kept
-            nevertheless.
+            True for the numbers that nothing uses. Classes that :meth:`classify` returned without ``stored`` are
+            not removed.
 
         Returns
         -------
@@ -328,9 +328,9 @@ class Interner:
             self.identities[identity] = REMOVED_CLASS
 
     def shape(self, key: Any, make: Callable[[], Shape]) -> int:
-        """Return the number (from 1) of a shape of pods, see :mod:`kscale.snapshot.classes.pod_shapes`.
+        """Return the number (from 1) assigned to a shape's key (:func:`~kscale.snapshot.classes.pod_shapes.shape_key`).
 
-        ``make`` creates the shape of a new key.
+        A new key gets a new number, and its shape is created by ``make()`` and stored.
         """
         number = self._shape_of.get(key)
         if number is None:
@@ -343,7 +343,7 @@ class Interner:
         return number
 
     def shape_of(self, pod: Pod, class_of: int) -> int:
-        """Return the number assigned to a pod's shape. ``class_of`` is the number of its class."""
+        """Return the number assigned to a pod's shape, on first use. ``class_of`` is the number of the pod's class."""
         return self.shape(shape_key(pod, class_of), lambda: Shape(pod))
 
     def controller(self, uid: str | None) -> int:
@@ -361,7 +361,7 @@ class Interner:
         return number
 
     def identity_of(self, classes: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return for each class number that of its identity (namespace, labels, whether terminating): int32[n]."""
+        """Return the identity number (of namespace, labels, whether terminating) for each class number: int32[n]."""
         with self._lock:
             computed = self._identity_of.size
             if computed < len(self.classes):
@@ -373,21 +373,22 @@ class Interner:
     def classify(
         self, pod: Pod, *, placed: bool, moves: bool = False, stored: bool = False, named: bool = False
     ) -> PodClass:
-        """Return the class of a pod.
+        """Return the class of a pod; a new class is added to this interner.
 
         Parameters
         ----------
         pod : Pod
         placed : bool
-            The pod has a node: its node name does not count. Neither does the node affinity of a DaemonSet's pod, as it
-            names this node.
+            True if the pod has a node. The class then ignores the node's name, and the node affinity of a DaemonSet's
+            pod, which only names this node.
         moves : bool
-            The node affinity of a placed DaemonSet pod counts, as the pod may be placed elsewhere.
+            True if a placed pod may be placed elsewhere: the node affinity of a DaemonSet's pod then counts.
         stored : bool
-            The caller stores the pod, which keeps the class in use. Otherwise the interner keeps the class.
+            True if the caller stores the pod in a table, which shows that the class is in use. Otherwise this
+            interner records the class as requested, and :meth:`without` does not remove it.
         named : bool
-            The pod's name and UID distinguish it from others, as they always do with resource claims or generic
-            ephemeral volumes.
+            True if the pod needs a class of its own, by name and UID. Pods with resource claims or generic ephemeral
+            volumes always have one.
         """
         frame, amounts, labels, affinity, volumes, owner = pod_facets(pod, placed=placed, moves=moves, named=named)
         pod_class = self.variant(self._prototype(pod, frame, amounts), labels, affinity, volumes, owner)
@@ -396,13 +397,13 @@ class Interner:
         return pod_class
 
     def prototype(self, pod: Pod) -> Prototype:
-        """Return the parts of a placed pod's class that :meth:`variant` does not add."""
+        """Return the prototype of a pod that counts as placed; :meth:`variant` completes it to a class."""
         return self._prototype(pod, frame_key(pod, placed=True, named=False), amounts_facet(pod))
 
     def _prototype(self, pod: Pod, frame: FrameKey, amounts: AmountsFacet) -> Prototype:
         """Return the prototype of a pod with this frame and these amounts.
 
-        Its base class is cached while a class has the frame.
+        The base class is taken from an existing class with the same frame; otherwise it is built from the pod.
         """
         number = self._frames.get(frame)
         cached = None if number is None else self._base_of_frame.get(number)
@@ -422,7 +423,10 @@ class Interner:
         volumes: VolumesFacet,
         owner: tuple[str, str, str] | None,
     ) -> PodClass:
-        """Return the class of a prototype with these labels, affinity, volumes and controller; a new class is added."""
+        """Complete a prototype with labels, affinity, volumes and controller, and return the class.
+
+        A class that does not exist yet is added.
+        """
         rest = prototype.amounts[0], labels[0], affinity[0], volumes[0], owner
         with self._lock:  # several threads may use snapshots of one cluster
             frame = self._frames.get(prototype.frame)
@@ -439,7 +443,7 @@ class Interner:
         volumes: VolumesFacet,
         owner: tuple[str, str, str] | None,
     ) -> PodClass:
-        """Add a new class and return it. The caller holds the lock."""
+        """Add the class that :meth:`variant` did not find, and return it. The caller holds the lock."""
         base, amounts = prototype.base, prototype.amounts
         _, _, _, tolerations, selector, *_ = prototype.frame
         identity = base.namespace, labels[0], base.terminating

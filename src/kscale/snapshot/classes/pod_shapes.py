@@ -55,7 +55,10 @@ class Shape:
 
     @property
     def text(self) -> bytes | Pod:
-        """Return the text without labels, affinity, volumes and owners; the pod if it is already decoded."""
+        """Return the JSON text of the first pod, without labels, affinity, volumes and owners.
+
+        Returns the pod instead if it is already decoded or was never a text.
+        """
         if self._pod is not None:
             return self._pod
         rest = self._texts[0]
@@ -63,7 +66,7 @@ class Shape:
         return rest
 
     def _decode(self) -> Pod:
-        """Decode the shape's texts into an example pod."""
+        """Decode the shape's texts and return its exemplar pod."""
         rest, labels, affinity, volumes, owners = self._texts
         assert rest is not None
         pod = from_stored_json(rest, Pod)
@@ -85,7 +88,7 @@ class Shape:
 
 
 def _restored(pod: Pod | None, texts: tuple[bytes | None, ...], settled: bool) -> Shape:
-    """Build a shape when it is unpickled, with the arguments of :class:`Shape`."""
+    """Rebuild a shape when it is unpickled. The arguments are those of :class:`Shape`."""
     return Shape(pod, texts, settled=settled)
 
 
@@ -114,9 +117,9 @@ def shape_key(pod: Pod, class_of: int) -> tuple[Any, ...]:
 
 
 def _list_requests(pod: Pod) -> tuple[Any, ...]:
-    """Return (container name, requests as of :func:`_list_texts`) of each regular container and sidecar.
+    """Return (container name, its requests as :func:`_list_texts`) for each regular container and sidecar.
 
-    The requests of the pod as a whole follow, if it has any.
+    Pod-level requests follow as the last entry, if the pod has any.
     """
     spec = pod.spec
     containers = [*spec.containers, *(each for each in spec.init_containers if is_sidecar(each))]
@@ -132,27 +135,31 @@ def _list_texts(amounts: ResourceList | None) -> tuple[tuple[str, str], ...]:
 
 
 def _fractions(pod: Pod) -> tuple[tuple[str, str], ...] | None:
-    """Return (resource, amount) of the pod's exact occupancy if it is finer than the amounts of its class.
+    """Return (resource, exact amount) of what the pod occupies if amounts of its class are rounded.
 
-    None if it is not, or if it follows from the containers' requests.
+    None if no amount is rounded, or if the containers' requests alone determine the exact amounts.
     """
     spec, status = pod.spec, pod.status
     if not spec.init_containers and not spec.overhead and was_never_resized(pod):
         return None
-    fine = any(_is_fine(container.resources.requests) for container in spec.containers)
+    fine = any(_is_fractional(container.resources.requests) for container in spec.containers)
     if not fine and spec.init_containers:
-        fine = any(_is_fine(container.resources.requests) for container in spec.init_containers)
-    fine = fine or _is_fine(spec.overhead) or (spec.resources is not None and _is_fine(spec.resources.requests))
+        fine = any(_is_fractional(container.resources.requests) for container in spec.init_containers)
+    fine = (
+        fine
+        or _is_fractional(spec.overhead)
+        or (spec.resources is not None and _is_fractional(spec.resources.requests))
+    )
     if not fine and (status.container_statuses or status.init_container_statuses):
         for item in (*status.container_statuses, *status.init_container_statuses):
-            fine = fine or _is_fine(item.allocated_resources)
-            fine = fine or (item.resources is not None and _is_fine(item.resources.requests))
-    fine = fine or _is_fine(status.allocated_resources)
-    fine = fine or (status.resources is not None and _is_fine(status.resources.requests))
+            fine = fine or _is_fractional(item.allocated_resources)
+            fine = fine or (item.resources is not None and _is_fractional(item.resources.requests))
+    fine = fine or _is_fractional(status.allocated_resources)
+    fine = fine or (status.resources is not None and _is_fractional(status.resources.requests))
     return tuple((name, str(amount)) for name, amount in sorted(occupancy(pod).items())) if fine else None
 
 
-def _is_fine(amounts: ResourceList | None) -> bool:
+def _is_fractional(amounts: ResourceList | None) -> bool:
     """Check whether some amount is not a whole number of milli-cores, bytes or other units."""
     if not amounts:
         return False

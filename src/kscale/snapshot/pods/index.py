@@ -55,7 +55,7 @@ class PodIndex:
 
     @property
     def table(self) -> PodTable:
-        """Return the table of the pods, replaced whenever anything of any pod has changed."""
+        """Return the table of the pods. It is immutable; after a change of any pod, a new index has a new table."""
         return self._table
 
     @property
@@ -137,10 +137,10 @@ class PodSelection:
 
     @property
     def shapes(self) -> NDArray[np.int32]:
-        """Return the shape numbers, int32[n], see :meth:`exemplar`.
+        """Return the shape numbers of the pods, int32[n], see :meth:`exemplar`.
 
-        Of the fields that decisions read, pods with equal numbers differ only in name, UID and the columns of this
-        object.
+        Pods with equal numbers agree in every field that decisions read, except name, UID and the fields that this
+        object has as columns.
         """
         return shapes_of(self.table, self.rows)
 
@@ -174,22 +174,23 @@ class PodSelection:
         return self.table.interner.identities[number].labels
 
     def select(self, rows: NDArray[np.int64]) -> PodSelection:
-        """Return the pods in the given rows of the same table."""
+        """Return the pods in the given rows of this selection's table (any rows, not only those of this selection)."""
         return PodSelection(self.table, rows)
 
     @property
     def table_stamps(self) -> tuple[object, NDArray[np.int64]]:
-        """Return an object and a stamp for each row of the table, int64; -1 for removed pods.
+        """Return (scope, stamp of each row of the table: int64, -1 for removed pods).
 
-        A row gets another stamp whenever it gets another pod. Stamps are unique among all tables with the same object.
+        A row gets a new stamp whenever its pod changes. Stamps are unique among all tables with the identical scope,
+        an opaque object.
         """
         removed = self.table.columns["state"] == REMOVED
         return self.table.memo, np.where(removed, -1, self.table.columns["stamp"])
 
     def memo(self, kind: type[_M]) -> _M:
-        """Return the caller's cache, an object of the type ``kind``, which is created on first use.
+        """Return the caller's cache, an object of the caller's type ``kind``; ``kind()`` creates it on first use.
 
-        It is valid as long as the numbers of shapes and labels are.
+        Selections whose shape and label numbers have the same meaning share the cache.
         """
         return self.table.interner.memo.get(kind, kind)
 
@@ -259,8 +260,9 @@ class _Identities:
         begin : int64[m + 1]
             Index of the first identity of each pair.
         identities : int64[k]
+            Identities of all pairs, one pair after the other.
         rows : tuple of int64 arrays
-            Starts by identity, and rows.
+            (starts, rows): identity ``i`` has the table's rows ``rows[starts[i]:starts[i + 1]]``.
         """
         interner = table.interner
         with self._lock:
@@ -318,7 +320,7 @@ class _Identities:
         return numbers
 
     def _match(self, interner: Interner, matches: _SelectorMatches) -> None:
-        """Test the candidates that are new since the last call."""
+        """Test the identities that were added since the last call against the selector, and extend ``matches``."""
         for number in matches.candidates[matches.seen :]:
             if matches.selector.matches(interner.identities[number].labels):
                 matches.matched.append(number)

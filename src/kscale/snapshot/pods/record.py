@@ -102,9 +102,9 @@ class PodRecord:
         self.controller: str | None = replica_controller(pod)
 
     def copy_for(self, pod: Pod, key: str) -> PodRecord:
-        """Return the record of a decoded pod that has the same owners, priority and class as this one.
+        """Return a record of another decoded pod with this record's controller, priority and class.
 
-        ``key``: the pod's ``namespace/name``.
+        The caller knows that these are equal. ``key``: the other pod's ``namespace/name``.
         """
         record = PodRecord.__new__(PodRecord)
         record._pod = pod  # noqa: SLF001  # a new object of this class
@@ -215,7 +215,7 @@ class PodRecord:
             self.mapped.check()
 
     def data(self) -> dict[str, Any]:
-        """Return the pod as plain data: all fields of its source or, without a source, those of :class:`Pod`.
+        """Return the pod as plain data, with all fields of its JSON text or dict; without these, those of :class:`Pod`.
 
         Raises InputError if the file that contains the JSON text was changed.
         """
@@ -225,9 +225,10 @@ class PodRecord:
         return self.raw if self.raw is not None else cast("dict[str, Any]", to_dict(self.pod))
 
     def with_pod(self, pod: Pod) -> PodRecord:
-        """Return a record of ``pod``, a changed copy of this record's pod. ``raw`` gets the same changes.
+        """Return a record of ``pod``, a changed copy of this record's pod.
 
-        Returns this record if ``pod`` is the identical object.
+        If this record has API data (``raw``), the new record has a copy with the same changes. Returns this record if
+        ``pod`` is the identical object.
         """
         if pod is self._pod:
             return self
@@ -323,7 +324,7 @@ _MOST_DIGITS: Final = 18
 
 
 def read_moments(pod: Pod) -> dict[str, int]:
-    """Return the times, readiness, phase and version of a pod by column of :mod:`kscale.snapshot.pods.table`.
+    """Return the times, readiness, phase and resource version of a pod, by column name of a PodTable.
 
     Raises InputError if a time is malformed.
     """

@@ -76,7 +76,7 @@ class PodRows(Sequence[PodRecord]):
         return column.take(self._rows)
 
     def digests(self, positions: NDArray[Any], digester: Digester) -> list[bytes]:
-        """Return the digests of some pods by which equivalence grouping compares pods."""
+        """Return the digest of labels and spec of each pod at ``positions``, as :meth:`PodRecord.digest` does."""
         table, rows = self.table, self._rows[positions]
         sources, offsets, sizes = (table.columns[name][rows].tolist() for name in ("source", "offset", "size"))
         for source in {source for source, size in zip(sources, sizes, strict=True) if source >= 0 and size}:
@@ -100,17 +100,17 @@ class PodRows(Sequence[PodRecord]):
         return [keys[row] for row in self._rows[positions].tolist()]
 
     def uids(self) -> list[str]:
-        """Return the pods' UIDs, or the keys of pods without UID."""
+        """Return the UID of each pod, or ``namespace/name`` if it has none."""
         return uids_of(self.table, self._rows)
 
     @property
     def pending(self) -> bool:
-        """Check whether all pods are pending; then ``classes`` are those that the pods have when placed."""
+        """Check whether all pods are pending."""
         return bool((self.table.columns["state"][self._rows] == PENDING).all())
 
     @property
     def stamps(self) -> NDArray[np.int64]:
-        """Return the pods' stamps in the table's cache of facts: int64[n]."""
+        """Return the pods' stamps, which index ``table.memo`` (:class:`PodFactCache`): int64[n]."""
         return self.table.columns["stamp"][self._rows]
 
     @property
@@ -125,9 +125,10 @@ class PodRows(Sequence[PodRecord]):
 
     @property
     def kinds(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Group pending pods that have the same class, creation time and queueing.
+        """Group pending pods with the same class, creation time and :class:`Queueing`.
 
-        Returns the position of the first pod of each group, in order, and the group of each pod: int64[n].
+        A pod with a delay annotation is a group by itself. Returns (position of each group's first pod, ascending;
+        group of each pod: int64[n]).
         """
         table, rows = self.table, self._rows
         created, queueing = table.columns["created"][rows], table.columns["queueing"][rows]
@@ -136,10 +137,12 @@ class PodRows(Sequence[PodRecord]):
         return group_equal_rows(self.classes, np.searchsorted(order, created), np.abs(queueing), by_itself)
 
     def kind_keys(self, positions: NDArray[np.int64]) -> list[tuple[PodClass, int, int, str]]:
-        """Return (class, creation time, queueing, pod name) for the groups of :attr:`kinds` with these first positions.
+        """Return a key (class, creation time, queueing number, pod) for groups of :attr:`kinds`.
 
-        The keys stay valid in later snapshots: they have the class itself, as class numbers are reused. The name is
-        empty unless the queueing depends on it.
+        ``positions``: the position of each group's first pod.
+
+        Equal keys mean equal groups, also in later snapshots: class numbers are reused, but the keys have the class
+        itself. The pod is ``namespace/name`` for a pod with a delay annotation, otherwise empty.
         """
         rows = self._rows[positions]
         classes, keys = self.table.interner.classes, self.table.keys
@@ -163,7 +166,10 @@ class PodRows(Sequence[PodRecord]):
 
     @property
     def contents(self) -> NDArray[np.int64]:
-        """Return numbers that are equal only for pods with the same digest: int64[n], -1 = not known."""
+        """Return numbers that are equal only for pods with equal digests (:meth:`digests`): int64[n], -1 = not known.
+
+        Pods with equal digests may still have different numbers.
+        """
         columns, rows = self.table.columns, self._rows
         contents, source = 2 * columns["contents"][rows].astype(np.int64) - 1, columns["source"][rows]
         copies = (source < -1).nonzero()[0]
@@ -172,7 +178,7 @@ class PodRows(Sequence[PodRecord]):
 
 
 def take_records(records: Sequence[PodRecord], positions: NDArray[np.integer[Any]]) -> Sequence[PodRecord]:
-    """Return the pods at the given positions."""
+    """Return the records at the given positions, in that order."""
     if isinstance(records, PodRows):
         return records.take(positions)
     return [records[i] for i in positions.tolist()]
@@ -275,9 +281,9 @@ class PlacedPods(Sequence[PodRecord]):
         return read_only(priorities)
 
     def where(self, what: str, test: Callable[[Pod], bool], positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return those of the positions whose pods satisfy ``test``, which must depend on the pod alone.
+        """Return the subset of ``positions`` whose pods satisfy ``test``, which must depend on the pod alone.
 
-        The test runs once per pod: its results are cached under the name ``what``.
+        ``what`` is a unique name of the test: results for pods of the table are cached under it, in all snapshots.
         """
         table_count = len(self.rows)
         rows = self.rows[positions[positions < table_count]]
@@ -323,11 +329,14 @@ class Classifier:
         return result
 
     def _numbers(self, pods: Iterable[PodRecord]) -> NDArray[np.int32] | None:
-        """Return the existing class numbers of pending pods of a table with this interner; None for other pods."""
+        """Return the class numbers in the table's column if they can be used as they are; otherwise None.
+
+        They can if all pods are pending and :meth:`_reads` is true.
+        """
         return pods.classes if isinstance(pods, PodRows) and self._reads(pods) and pods.pending else None
 
     def _reads(self, pods: Sequence[PodRecord]) -> bool:
-        """Check whether the class numbers of the pods' table are those of this classifier."""
+        """Check whether ``pods`` are PodRows whose class numbers equal what this classifier would assign."""
         return not self._leftovers and isinstance(pods, PodRows) and pods.table.interner is self._interner
 
     def _class_of(self, record: PodRecord) -> PodClass:
@@ -350,7 +359,7 @@ _SHAPE_PARTS: Final = attrgetter(
 def shapes_of(table: PodTable, rows: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return the shape numbers of the given rows: int32[n].
 
-    Shapes of pods given as structs are numbered on the first call for a row.
+    Pods that were added as structs get their shape numbers on the first call; the numbers are stored in the table.
     """
     column = table.columns["shape"]
     unknown = rows[column[rows] == 0]

@@ -78,11 +78,12 @@ class PodClassCache:
         self._size = 0  # bytes of the texts in ``_known``
 
     def numbers_of(self, pod: Pod, raw: object = None, *, placed: bool, immutable: bool) -> tuple[int, int]:
-        """Return (number of the pod's class, see :meth:`Interner.classify`; number of its contents).
+        """Return (number of the pod's class, number of its contents). The class is that of :meth:`Interner.classify`.
 
-        Pods with the same number of contents have the same digest, except for 0: not numbered. ``raw`` is the API data
-        that the pod was decoded from, ``placed``: the pod has a node or has finished. ``immutable``: nobody modifies
-        the pod from now on, so its parts are compared by identity.
+        Pods with equal numbers of contents have equal digests; 0 means that the contents have no number.
+
+        ``raw``: the API data that the pod was decoded from. ``placed``: the pod has a node or has finished.
+        ``immutable``: nobody modifies the pod from now on, so its parts are compared by identity.
         """
         text = b""
         if immutable:
@@ -111,9 +112,9 @@ class PodClassCache:
 
 
 def _get_frame_key(pod: Pod, placed: bool) -> tuple[Any, ...]:
-    """Return what determines a pod's class besides its spec and :data:`_STATUS`, as part of a cache key.
+    """Return the part of a cache key for all that determines a pod's class besides its spec and :data:`_STATUS`.
 
-    Equal labels in another order give another key.
+    The key depends on the order of the labels.
     """
     metadata = pod.metadata
     owner = controller_of(metadata)
@@ -182,9 +183,9 @@ class NodeNumbers:
         return number
 
     def find(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Return the numbers of names: int64[n], -1 for a name without number. Do not modify the result.
+        """Return the number of each name, -1 for a name without one: int64[n]. Adds no names.
 
-        The result for the tuple of the last call is reused.
+        Do not modify the result: it is cached, and returned again for the same tuple of names.
         """
         found, count = self._found, len(self.names)
         if found is not None and found[0] is names and found[1] == count:
@@ -194,9 +195,10 @@ class NodeNumbers:
         return numbers
 
     def get_batch_numbers(self, names: list[str], which: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Return the numbers of ``names[which]``, adding new names; -1 where ``which`` is -1: int32[n].
+        """Return the number of ``names[i]`` for each index ``i`` in ``which``; -1 for the index -1: int32[n].
 
-        ``names`` are those of a batch, and may have grown since the last call.
+        ``names``: the node names of a batch. New names get new numbers. The numbers are cached for the next call with
+        the same list, which may have grown by then.
         """
         numbers = self._batch[1] if self._batch is not None and self._batch[0] is names else _NO_NUMBERS
         if len(numbers) <= len(names):
@@ -287,7 +289,10 @@ class PlacedSums:
         self.add_others(classes, [(int(columns["at"][row]), int(columns["class_of"][row]), sign) for row in more])
 
     def add_others(self, classes: Sequence[PodClass], pods: Iterable[tuple[int, int, int]]) -> None:
-        """Add the amounts of resources that are not :data:`FIXED_RESOURCES`; ``pods``: (node, class, sign) of each."""
+        """Add what pods use of resources other than :data:`FIXED_RESOURCES` to the sums of their nodes.
+
+        ``pods``: (node number, class number, sign) of each pod; the sign -1 subtracts.
+        """
         for at, class_of, sign in pods:
             for name, amount in classes[class_of].occupancy.items():
                 if name not in FIXED_RESOURCES:
@@ -296,7 +301,10 @@ class PlacedSums:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """Return the last arguments of ``add_placed`` and ``put_rows`` in :mod:`kscale._native._names`."""
+        """Return sums and amounts of classes as trailing arguments of native functions, which change the sums.
+
+        The functions are ``add_placed`` and ``put_rows`` in :mod:`kscale._native._names`.
+        """
         amounts = self._amounts.arrays
         return (
             amounts["known"], self.count, [self.used.get(name) for name in FIXED_RESOURCES],
@@ -306,7 +314,8 @@ class PlacedSums:
     def _add(self, table: PodTable, rows: NDArray[np.int64], sign: int) -> list[int] | None:
         """Add the amounts of the pods in ``rows`` to the sums of their nodes, times ``sign``.
 
-        Returns the rows that have resources besides the usual ones; None if the amounts of a class are unknown.
+        Returns the rows whose pods use resources other than :data:`FIXED_RESOURCES`, which are not added. Returns None,
+        and adds nothing, if the amounts of a class are unknown.
         """
         columns = table.columns
         return _names.add_placed(
@@ -314,7 +323,7 @@ class PlacedSums:
         )
 
     def learn(self, classes: Sequence[PodClass], numbers: NDArray[np.int32]) -> None:
-        """Store the amounts of those classes that are not known yet, and add sums for their resources."""
+        """Store the amounts of the classes with these numbers, if not yet stored, and add sums for their resources."""
         self._amounts.extend_to(len(classes))
         amounts = self._amounts.arrays
         for number in {*numbers[amounts["known"][numbers] == 0].tolist()}:
@@ -346,8 +355,9 @@ def plan_batch(
 ) -> BatchPlan:
     """Plan which rows a batch deletes, replaces and adds.
 
-    ``index`` has the rows of existing pods, ``deleted`` marks deleted pods. With ``anew``, entries whose version the
-    row already has count too. All entries of a repeated key count, in order.
+    ``index`` has the rows of existing pods; ``deleted`` marks entries that delete their pod (None: no entry does).
+    Entries with the resource version that the row already has are ignored, unless ``anew``. All entries of a repeated
+    key count, in order.
     """
     version = batch.column("version")
     row_of, fresh, changed, ended, repeated = index.plan(
@@ -371,7 +381,10 @@ def _fold_repeated(
     *,
     anew: bool,
 ) -> BatchPlan:
-    """Return the plan with the entries of repeated keys. ``anew``: as in :func:`plan_batch`."""
+    """Add the entries of repeated keys to a plan that lacks them, and return the new plan.
+
+    ``repeated``: positions of these entries in the batch; ``deleted``, ``anew``: as in :func:`plan_batch`.
+    """
     places: dict[str, list[int]] = {}
     for i in repeated.tolist():
         places.setdefault(batch.keys[i], []).append(i)
@@ -393,14 +406,16 @@ def _fold_repeated(
 
 
 def _extended(numbers: NDArray[np.int64], more: list[int]) -> NDArray[np.int64]:
-    """Return the numbers with more at the end."""
+    """Return the array with ``more`` appended."""
     return np.concatenate([numbers, np.array(more, dtype=np.int64)]) if more else numbers
 
 
 def _fold(
     table: PodTable, batch: PodBatch, deleted: NDArray[np.bool_] | None, row: int, of: list[int], *, anew: bool
 ) -> tuple[int, int, int, bool]:
-    """Combine several entries of one key: the positions ``of`` in the batch. ``row``: the key's row, or -1.
+    """Combine the entries of one key, at the positions ``of`` in the batch, to one change of its row.
+
+    ``row``: the existing row of the key, or -1; ``deleted``, ``anew``: as in :func:`plan_batch`.
 
     Returns (row, position of the entry that counts in the end or -1, position of the entry that gets a new row or -1,
     whether the existing row is deleted).
@@ -462,7 +477,10 @@ class DescribedPods(msgspec.Struct, frozen=True):
 
     @classmethod
     def concatenate(cls, parts: Sequence[DescribedPods], order: NDArray[np.int64]) -> DescribedPods:
-        """Return the pods of several parts of one store; ``order``: their positions among all, in the wanted order."""
+        """Return the pods of several parts, all described by one store, in another order.
+
+        ``order``: index of each pod in the concatenation of the parts.
+        """
         records = [record for part in parts for record in part.records]
         values = np.concatenate([part.values for part in parts], axis=1)[:, order]
         return cls([records[i] for i in order.tolist()], values, parts[0].interner, parts[0].memo)
@@ -550,10 +568,10 @@ class PodStore:
         self._put_described(self.describe(pods))
 
     def describe(self, pods: Iterable[Pod]) -> DescribedPods:
-        """Return the rows of pods that are not modified from now on, for :meth:`put_described`.
+        """Classify pods and compute their rows for :meth:`put_described`, without adding the pods.
 
-        Pods that share all parts but node and version have one kind, which is described once. Of several pods with one
-        key the last counts. Raises InputError for an invalid time.
+        The pods must not be modified from now on: pods that share all parts except node and version are classified
+        once. Of several pods with one key the last counts. Raises InputError for an invalid time.
         """
         by_key: dict[str, Pod] = {}
         for pod in pods:
@@ -618,9 +636,9 @@ class PodStore:
         return self._row_values(record, pod, state, class_of, contents)
 
     def put_described(self, pods: DescribedPods) -> None:
-        """Put pods that this store has described, or the store that this one is a copy of.
+        """Add or replace pods that :meth:`describe` of this store, or of the store that it is a copy of, has returned.
 
-        Pods whose rows have numbers of another interner or table are described again.
+        If the numbers in their rows are no longer valid here, the pods are described again.
         """
         is_valid = pods.interner is self.interner and pods.memo is self.table.memo and not self._listing
         if is_valid and (pods.values[COLUMN["at"]] < 0).all():
@@ -629,7 +647,7 @@ class PodStore:
             self.put_all(record.pod for record in pods.records)
 
     def _put_described(self, pods: DescribedPods) -> None:
-        """Replace the pods of existing rows, then add the others in order."""
+        """Replace the pods whose keys have rows, then append the others in order. The rows' numbers must be valid."""
         keys = [record.key for record in pods.records]
         rows = np.array([self._row(key) for key in keys], dtype=np.int64)
         order = np.argsort(rows < 0, kind="stable")
@@ -649,7 +667,10 @@ class PodStore:
         return self._class_cache
 
     def _row_values(self, record: PodRecord, pod: Pod, state: int, class_of: int, contents: int) -> list[int]:
-        """Return the values of a pod's columns, in the order of :data:`POD_COLUMNS`."""
+        """Return the values of a pod's columns, in the order of :data:`POD_COLUMNS`; a new node name gets a number.
+
+        ``state``: as of :func:`state_of`; ``class_of``, ``contents``: as of :meth:`PodClassCache.numbers_of`.
+        """
         interner, node = self.interner, pod.spec.node_name
         if state == PLACED and not node:
             node = pod.status.nominated_node_name
@@ -670,9 +691,9 @@ class PodStore:
         return list(row.values())
 
     def _write_row(self, row: int, key: str, values: list[int]) -> int:
-        """Put one pod as :meth:`_write_rows` does, into its row or (-1) a new one; return the row.
+        """Write one pod into its row, or a new one if ``row`` is -1, and return the row.
 
-        NumPy takes longer for arrays of one element than Python for the element.
+        Faster than :meth:`_write_rows` for a single pod.
         """
         table = self.table
         if row < 0:
@@ -696,8 +717,8 @@ class PodStore:
     ) -> NDArray[np.int64]:
         """Remove the pods of the rows ``removed``, replace those of ``rows``, and add new rows for ``keys``.
 
-        ``values`` are those of ``rows`` and then of ``keys`` as in :meth:`PodTable.prepare`. Returns the rows of these
-        pods in this order. Updates the sums and the index.
+        ``values``: the column values for ``rows``, then for ``keys``, as in :meth:`PodTable.prepare`. Also updates the
+        sums and the index. Returns ``rows``, followed by the new rows.
         """
         table, sums = self.table, self.sums
         if len(removed):
@@ -756,7 +777,7 @@ class PodStore:
         self._listing = True
 
     def see(self, key: str) -> None:
-        """Mark a pod as seen, if it exists."""
+        """Mark a pod as seen, if it exists and a listing is in progress (:meth:`begin`)."""
         row = self._row(key)
         if row >= 0:
             self.table.see(row, self._listing)
@@ -779,10 +800,10 @@ class PodStore:
     def put_batch(
         self, batch: PodBatch, deleted: NDArray[np.bool_] | None = None, *, refer: bool = False, anew: bool = False
     ) -> ChangedKeys:
-        """Put each pod of a batch that was read with this store's interner, or remove those ``deleted``.
+        """Add or replace the pods of a batch that this store's reader has read, and remove those marked ``deleted``.
 
-        Returns the keys that changed in the end, in order. With ``refer``, texts are not copied; with ``anew``, entries
-        whose version the row already has count too.
+        Returns the changed keys, in order. With ``refer``, the store refers to the batch's texts instead of copying
+        them. Pods whose resource version is stored already are ignored, unless ``anew``.
         """
         if len(batch) == 1 and not refer:
             return self.put_one(batch, removes=deleted is not None and bool(deleted[0]), anew=anew)
@@ -804,7 +825,7 @@ class PodStore:
         return change
 
     def put_one(self, batch: PodBatch, *, removes: bool, anew: bool = False) -> ChangedKeys:
-        """Put the pod of a batch of one as :meth:`put_batch` does, or remove it if ``removes``; return what changed."""
+        """Do what :meth:`put_batch` does for a batch of one pod: remove the pod if ``removes``, otherwise put it."""
         key, table = batch.keys[0], self.table
         row = self._row(key)
         if removes:
@@ -837,9 +858,10 @@ class PodStore:
         return ChangedKeys(modified=[key]) if row >= 0 else ChangedKeys(added=[key])
 
     def _values(self, batch: PodBatch, which: NDArray[np.int64], *, refer: bool) -> NDArray[np.int64]:
-        """Return the values of the pod table's columns for the pods ``which`` of a batch, and store their texts.
+        """Store the texts of the pods at the positions ``which`` of a batch, and return their column values.
 
-        With ``refer``, texts are referred to instead of copied, if this store keeps all.
+        With ``refer``, the store refers to the texts, if it keeps all texts (``texts`` is ``all``); otherwise it copies
+        the texts that it keeps.
         """
         table = self.table
         refer = refer and self.texts == "all"
@@ -860,9 +882,10 @@ class PodStore:
     # -- lifetimes ---------------------------------------------------------------------------------------------------
 
     def tidy(self) -> None:
-        """Remove unused rows, classes, texts, stamps and node names, if there are many, a few at a time.
+        """Remove unused rows, classes, texts, stamps and node names, once many have accumulated.
 
-        Must not be called while batches that were read wait to be put, as their classes are in use.
+        Unused rows are removed in small steps, a step per call. Do not call this between reading a batch and putting
+        it: the classes of its pods would count as unused.
         """
         table = self.table
         rows = len(table)

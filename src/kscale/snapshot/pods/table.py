@@ -155,7 +155,7 @@ class PodFactCache:
         self._values: dict[str, dict[Any, Any]] = {}
 
     def get_numbers(self, what: str) -> NDArray[np.int32]:
-        """Return the numbers of the fact ``what`` by stamp (0 = not known yet), valid until the next call."""
+        """Return the numbers of the fact ``what`` by stamp (0 = not known yet). Valid until the next call."""
         self._numbers.extend_to(self.stamps)
         return self._numbers.add(what, np.int32)
 
@@ -195,9 +195,9 @@ def uid_text(table: PodTable, row: int) -> bytes:
 def have_uids(
     table: PodTable, rows: NDArray[np.int64], view: memoryview, at: NDArray[np.int64], size: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Check for each row whether its pod has the UID at a position of ``view`` (``at``, ``size``): bool[n].
+    """Check for each row whether its pod has the UID that is in ``view`` at ``at``, ``size`` bytes long: bool[n].
 
-    True also if the row's pod or the text has no UID.
+    True also if the row's pod has no UID, or ``size`` is 0.
     """
     columns = table.columns
     fits = _names.have_uids(
@@ -267,7 +267,7 @@ class TextStore:
         self._shared = False
 
     def freeze(self) -> list[memoryview]:
-        """Return the current buffers, as a list that is not modified any more."""
+        """Return the list of current buffers. It is not modified from now on: the store copies it before a change."""
         self._shared = True
         return self.buffers
 
@@ -297,7 +297,10 @@ class TextStore:
         self.buffers[number] = buffer
 
     def refer(self, view: memoryview, size: int) -> int:
-        """Count ``size`` more used bytes of an external buffer, which is added if it is new, and return its number."""
+        """Count ``size`` more bytes of an external buffer as used, and return the buffer's number.
+
+        The buffer is added, without a copy, unless it was the last that was added.
+        """
         number = len(self.buffers) - 1
         if number < 0 or self.buffers[number] is not view:
             number = self._add_buffer(view)
@@ -340,16 +343,20 @@ class TextStore:
         return self._live, self._whole
 
     def release_one(self, number: int, size: int) -> list[int]:
-        """Subtract bytes from a buffer, unless its number is negative, and return :meth:`release_unused` of it."""
+        """Count ``size`` bytes of a buffer as no longer used, and release the buffer if rows use none of it.
+
+        Returns the buffer's number in a list if rows use less than half of it and it is in memory; otherwise an empty
+        list. Does nothing for a negative number.
+        """
         if number < 0 or not size:
             return []
         self._live[number] -= size
         return self.release_unused([number] if 2 * self._live[number] < max(self._whole[number], 1) else [])
 
     def release_unused(self, numbers: list[int]) -> list[int]:
-        """Release those of the buffers that rows do not use; return the others, if they are in memory.
+        """Release the buffers that rows do not use, and return the numbers of the others that are in memory.
 
-        ``numbers``: buffers of which rows use less than half, ascending.
+        ``numbers``: buffers of which rows use less than half, ascending. The buffer that is being filled is ignored.
         """
         few = []
         for number in numbers:
@@ -388,9 +395,9 @@ class CopiedRows(msgspec.Struct, frozen=True):
 def copy_rows(
     buffer: memoryview, columns: Mapping[str, NDArray[Any]], rows: NDArray[np.int64], room: Callable[[int], Any]
 ) -> CopiedRows:
-    """Copy the texts of rows from a buffer into ``room(size)``; for rows without a text only the UID.
+    """Copy the texts of rows from a buffer into the memory that ``room(size)`` returns.
 
-    ``columns`` are those of the table.
+    Of a row without a text, only the UID is copied. ``columns``: the table's columns, which are not changed.
     """
     size, uid_size = columns["size"][rows].astype(np.int64), columns["uid_size"][rows].astype(np.int64)
     at = np.where((size > 0) | (uid_size > 0), columns["offset"][rows], 0)  # of no bytes, the buffer may be a new one
@@ -496,14 +503,14 @@ class PodTable:
         return self.growing.size
 
     def set_columns(self, growing: GrowingColumns) -> None:
-        """Use these columns. ``columns`` has their entries; only this class writes to them."""
+        """Use the columns ``growing``, and set ``columns`` to its arrays. Only this class may write to them."""
         self.growing = growing
         self.columns = growing.arrays
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def freeze(self) -> PodTable:
-        """Return an immutable table of the current rows; the same table as before if nothing was written since."""
+        """Return an immutable table of the current rows. Returns the previous one if nothing was written since."""
         if self._frozen is None:
             self.buffers = self.texts.freeze()
             self._shared, self._records_shared, self._keys_shared = set(self.columns), True, True
@@ -536,8 +543,8 @@ class PodTable:
     def with_spare_rows(self, records: Sequence[PodRecord], values: NDArray[np.int64]) -> PodTable:
         """Return an immutable copy of this frozen table with more rows, whose pods do not exist yet.
 
-        ``values``: what :meth:`put` takes for ``records``, with all numbers from this table. :meth:`exchanging` creates
-        the pods of these rows.
+        ``values``: the column values of the pods in ``records``, int64[columns, n], with numbers of this table.
+        :meth:`exchanging` creates the pods of these rows.
         """
         result, size = self._view(), len(self)
         columns = {}
@@ -684,7 +691,8 @@ class PodTable:
         rows : int64[n]
             ``rows``, and then the new rows, which are zeros.
         unchanged : int
-            Columns that a frozen table shares, a bit each: the values of ``rows`` equal those in the columns.
+            One bit per column (bit ``COLUMN[name]``), 1 if the column is shared with a frozen table and must not be
+            written: its ``values`` for ``rows`` equal what it has already.
         """
         if len(rows) and self._shared:
             changes = _names.changes(rows, [*self.columns.values()], values)
@@ -743,9 +751,9 @@ class PodTable:
         self.columns["seen"][rows] = seen
 
     def learn_shapes(self, rows: NDArray[np.int64], shapes: Sequence[int]) -> None:
-        """Store the shapes of rows.
+        """Store the shape numbers of rows, also in frozen tables, which share the column.
 
-        Tables frozen earlier share the column: they have the same pods in these rows, hence the same shapes.
+        Frozen tables have the same pods in these rows, hence the same shapes.
         """
         self.columns["shape"][rows] = shapes
 
@@ -758,7 +766,7 @@ class PodTable:
         self.interner = interner
 
     def forget_combinations(self) -> None:
-        """Reset the numbers of combined texts, as the next reader numbers them anew."""
+        """Set the column ``combined`` (numbers of text combinations) to 0: the next reader assigns new numbers."""
         self.own()
         self.columns["combined"][:] = 0
 
@@ -787,9 +795,9 @@ class PodTable:
         return self._hole is not None
 
     def close_up(self, count: int) -> MovedRows:
-        """Move the pods of up to ``count`` more rows to removed rows before them, and return those that moved.
+        """Run one step of compaction: move the pods of the next ``count`` rows to removed rows before them.
 
-        After the last row of the table, the removed rows at its end are cut off.
+        Returns the moved rows. The step that reaches the end of the table cuts off the removed rows there.
         """
         self.own()
         self.population = object()

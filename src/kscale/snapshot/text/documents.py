@@ -90,11 +90,11 @@ def _read_rest(begun: bytes, stream: BinaryIO) -> bytearray:
 def several_documents(
     view: memoryview, source: str, error: msgspec.DecodeError | UnicodeDecodeError, line: int | None = None
 ) -> Iterator[_Placed]:
-    """Yield (place, document or Problem) of a text that ``error`` shows not to be a single document.
+    """Yield (place, document or Problem) of a text that is not a single JSON document (``error``: why not).
 
-    A Problem stands for a document that cannot be read: for any line of a text with one document per line, but only for
-    the last of concatenated documents. ``line``: number of the first line, if the text is the rest of such a stream of
-    lines.
+    A Problem stands for a document that cannot be read. In a text with one document per line, reading goes on with the
+    next line; in concatenated documents, the Problem is the last. ``line``: number of the first line, if the text is
+    the rest of a stream with one document per line.
     """
     follows = _TRAILING.search(str(error)) is not None
     all_readable = follows and all(damage is None for _, _, damage in _places(view))
@@ -170,7 +170,7 @@ def _read_lines(view: memoryview, source: str, first: int) -> Iterator[_Placed]:
 
 
 def _is_by_line(view: memoryview) -> bool:
-    """Check whether the first line, or more than half of the lines, are objects by themselves."""
+    """Check whether a text has one document per line: its first line, or most of its lines, are complete objects."""
     objects = others = 0
     for _, line in _lines(view):
         if _is_object(line):
@@ -298,9 +298,9 @@ _BOUNDARY: Final = lazy_pattern(rb"^(?=---[ \t\r\n]|---\Z)|(?<=^\.\.\.\n)|(?<=^\
 
 
 def _pieces(text: bytes) -> Iterator[tuple[int, bytes]]:
-    """Split a stream where documents begin; yield (number of lines before the piece, piece).
+    """Split a YAML stream into documents; yield (number of lines before the document, its text).
 
-    A document begins at a line that starts with ``---``, whatever precedes it, and after a line ``...``.
+    A document begins at each line that starts with ``---``, and after a line ``...``.
     """
     start, line = 0, 0
     for match in _BOUNDARY.finditer(text):
@@ -336,7 +336,10 @@ _Part: TypeAlias = "tuple[str, str, Any | Problem]"
 
 
 def _read_piece(text: bytes, line: int, budget: _Budget) -> Iterator[_Part]:
-    """Yield a document, or the items of a list that is nested too deeply. ``line``: number of lines before the text."""
+    """Yield a document, or the items of a list that is nested too deeply. ``line``: number of lines before the text.
+
+    ``budget``: number of values that aliases may still expand to; it is reduced.
+    """
     label = _too_deep(text)
     if label is None:
         yield from (("", "", document) for document in _loaded(text, line, budget))
@@ -474,11 +477,11 @@ class _Names:
 
     @property
     def _is_near(self) -> bool:
-        """Check whether the current collection is the object, or one directly in it."""
+        """Check whether the current collection is the object itself, or a collection directly in it."""
         return self._inside < self._depth <= self._inside + 2
 
     def _have_value(self) -> None:
-        """Expect a key next: the last key has its value now."""
+        """Mark the last key as having its value, so that the next scalar is read as a key."""
         if self._is_near:
             self._keys[-1] = None
 
@@ -488,9 +491,9 @@ _ITEM: Final = lazy_pattern(rb"[ ]*(?=- )")
 
 
 def _block_items(text: bytes) -> list[tuple[int, bytes]]:
-    """Split a list of objects in block style into (number of lines before the item, item as a sequence of one).
+    """Split the YAML text of a list of objects into (number of lines before the item, item as a sequence of one).
 
-    Empty if the text is not such a list.
+    Empty if the text has no ``items`` in block style (one ``- `` per item).
     """
     match = _ITEMS.search(text)
     first = match and _ITEM.match(text, match.end())

@@ -72,7 +72,10 @@ class UndecodedObject(msgspec.Struct, gc=False, eq=False):
     decoded: KubeObject | None = None
 
     def get(self) -> KubeObject:
-        """Return the object, always the same. Raises InputError if its file was changed after it was read."""
+        """Decode the object on the first call, and return the same object on every call. Thread-safe.
+
+        Raises InputError if the object's file was changed after the scan.
+        """
         if self.decoded is None:
             with _DECODING:  # several threads may use snapshots of one cluster
                 if self.decoded is None:
@@ -89,7 +92,7 @@ _DECODING: Final = Lock()
 
 
 def _identity(value: T) -> T:
-    """Return the value: an object is pickled as what it is decoded to."""
+    """Return the value. Unpickles an :class:`UndecodedObject` as the object that it was decoded to."""
     return value
 
 

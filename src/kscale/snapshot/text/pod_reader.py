@@ -76,8 +76,9 @@ def _read(
 ) -> tuple[str, Any, Any]:
     """Return the projector's rule for a struct: ("object", rules by JSON member, required members).
 
-    ``unchanged`` fields stay as they are; others have a rule each. ``also`` has rules for JSON members that the struct
-    does not have, and ``need`` the fields that must be present. Adds the fields to :data:`READ_FIELDS`.
+    ``unchanged``: fields whose text is kept as it is; ``rules``: a rule for each other field; ``also``: rules for JSON
+    members that the struct does not have; ``need``: fields that must be present. Adds the fields to
+    :data:`READ_FIELDS`.
     """
     READ_FIELDS[struct] = tuple(dict.fromkeys((*READ_FIELDS.get(struct, ()), *unchanged, *rules)))
     name_of = dict(zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True))
@@ -172,7 +173,7 @@ class PodBatch(msgspec.Struct, frozen=True, eq=False):
         return len(self.keys)
 
     def column(self, name: str) -> NDArray[np.int64]:
-        """Return a column, int64[n]."""
+        """Return a column by its name in the projector's layout, one entry for each pod: int64[n]."""
         values: NDArray[np.int64] = self.columns[_NUMBER[name]]
         return values
 
@@ -241,7 +242,7 @@ _PLAIN_KINDS: Final = (
 
 @cache
 def plain_kinds() -> tuple[PlainKind, ...]:
-    """Return the kinds whose plain objects are read without a check, and mostly decoded when they are needed."""
+    """Return the kinds whose plain objects need no validation. Of most kinds they are decoded on first use."""
     result = []
     for api_version, kind in map(str.split, _PLAIN_KINDS):
         type_ = find_kind(api_version, kind)
@@ -313,7 +314,7 @@ class ScannedList:
         return int(np.count_nonzero(self._scanned.combined >= 0))
 
     def items(self) -> ScannedItems:
-        """Read all items and return them."""
+        """Read all items at once: pods into columns, other items as positions in the text."""
         return self._reader.items(self._scanned.part(0, len(self)))
 
     @property
@@ -366,7 +367,7 @@ class ScannedLines(msgspec.Struct, frozen=True, eq=False):
     lines: _projection.Lines
 
     def items(self) -> ScannedItems:
-        """Return the events' objects, or the lines that are no event."""
+        """Return the events' objects, pods as columns. A line that is no event is an item of its own."""
         _, begin, size, *_ = self.lines.columns()
         fast = np.ones(len(begin), dtype=np.bool_) if self.fast is None else self.fast
         return ScannedItems(0, begin, size, fast, self.pods)
@@ -444,7 +445,10 @@ class PodReader:
     def _read_lines(
         self, lines: _projection.Lines
     ) -> tuple[NDArray[np.bool_] | None, list[str], NDArray[np.int64], list[tuple[int, int]]] | None:
-        """Return pods of watch events as :meth:`_read` does; None instead of the first item if all are in columns."""
+        """Read the pods of watch events, and return what :meth:`_read` returns.
+
+        The first item is None if every event is of a pod in columns. Returns None as :meth:`_read` does.
+        """
         return lines.pods(self.classes.values, (PLACED, FINISHED), DEFAULT_NAMESPACE, self._nodes)
 
     def _pods(self, scanned: _ScannedText) -> tuple[NDArray[np.bool_], PodBatch]:
@@ -467,9 +471,9 @@ class PodReader:
     def _read(
         self, scanned: _ScannedText
     ) -> tuple[NDArray[np.bool_], list[str], NDArray[np.int64], list[tuple[int, int]]] | None:
-        """Return (items that are pods in columns, their keys, columns, (pod, slot) of each unusual time).
+        """Return (bool by item: a pod in columns, the pods' keys, columns, (pod, slot) of each unusual time).
 
-        None if the class of a pod's texts has not been found yet (:func:`_learn`).
+        Returns None if a class of the pods was not found yet: call :func:`_learn` first, then this method again.
         """
         return _projection.read_pods(
             scanned.view, scanned.listed, scanned.first, scanned.begin, scanned.size, scanned.combined, scanned.at,
@@ -479,7 +483,7 @@ class PodReader:
     def _read_unusual_times(
         self, scanned: _ScannedText, fast: NDArray[np.bool_], batch: PodBatch, odd: list[tuple[int, int]]
     ) -> PodBatch:
-        """Read times that are not written as API servers do, given as (pod, slot) each.
+        """Read times that are not written as API servers do. ``odd``: (position of the pod, slot of the time) of each.
 
         Returns the batch without the pods that have an invalid time, which are no longer marked in ``fast``.
         """
@@ -545,10 +549,10 @@ class _ReadAhead:
         size: NDArray[np.int64],
         places: _projection.Places,
     ) -> None:
-        """Put plain objects into ``objects``.
+        """Put plain objects into ``objects``, decoded or to be decoded on first use.
 
-        ``items``: their numbers in the list; ``kinds``: those of their kinds; the rest as in :meth:`read`, of these
-        objects.
+        ``items``: numbers of the objects in the list; ``kinds``: number of each object's kind; ``begin``, ``size``,
+        ``places``: as in :meth:`read`, but with entries of these objects only.
         """
         view, objects, plain_kinds = self._view, self.objects, self._plain
         names, namespaces = (places.names(view, items, SLOTS[slot]) for slot in ("name", "namespace"))
@@ -561,9 +565,9 @@ class _ReadAhead:
 
 
 def _learn(classes: TextClasses, combined: NDArray[np.int32], bound: NDArray[np.bool_]) -> None:
-    """Find the classes of pods, given as the numbers of their text combinations, and store them in ``classes``.
+    """Find the classes of pods, and store them in ``classes``.
 
-    ``bound``: whether each pod has a node.
+    ``combined``: number of each pod's text combination; ``bound``: whether each pod has a node.
     """
     classes.learn(distinct((np.maximum(combined, _NONE) + 1) * 2 + bound).tolist())  # of very many pods, few differ
 

@@ -271,7 +271,11 @@ _NESTED_SOURCES: Final = 50
 
 
 def _read(source: Source, scan: Scan | None, depth: int = 0) -> Iterator[_Item]:
-    """Yield the items of one source. Raises InputError if its type is none of those of ``Source``."""
+    """Yield the items of one source. ``scan``: reads JSON lists (None: they are read item by item).
+
+    Raises InputError for a type that ``Source`` does not have, and for too deeply nested sequences of sources
+    (``depth``: sequences around this source).
+    """
     if isinstance(source, KubeObject):
         yield RawObject(source.api_version, source.kind or type(source).__name__, source)
     elif isinstance(source, Mapping):
@@ -348,7 +352,7 @@ def _from_path(source: str | os.PathLike[str], scan: Scan | None) -> Iterator[_I
 def _from_file(path: Path, in_directory: bool, scan: Scan | None) -> Iterator[_Item]:
     """Yield the items of a file, which is memory-mapped if possible; a Problem if it cannot be read.
 
-    ``in_directory`` of this and the following functions: see :class:`RawObject`.
+    ``in_directory``: see :class:`RawObject`.
     """
     try:
         with open_file(path) as file:
@@ -370,7 +374,7 @@ def _from_file(path: Path, in_directory: bool, scan: Scan | None) -> Iterator[_I
 
 
 def _from_stream(stream: BinaryIO, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Item]:
-    """Yield the objects of a stream. Without one document per line, it is read into memory first."""
+    """Yield the objects of a stream. A stream with one document per line is read line by line, any other at once."""
     try:
         lines = object_lines(stream)
         if isinstance(lines, bytearray):
@@ -459,7 +463,7 @@ def _from_json(
 def _from_json_document(
     view: memoryview, source: str, where: str, in_directory: bool, scan: Scan | None
 ) -> Iterator[_Item]:
-    """Yield the items of one JSON document: an array, a list of objects, or an object."""
+    """Yield the items of one JSON document: an array, a list of objects, or an object. ``where``: its place."""
     first = bytes(view[:4096]).lstrip()[:1]
     if first == b"[":
         yield from _from_items(_array(view), source, _join_places(where, ""), "", "", in_directory)
@@ -515,7 +519,11 @@ def _envelope(view: memoryview) -> _Envelope:
 
 
 def _from_scanned(scanned: ScannedList, view: memoryview, source: str, in_directory: bool) -> Iterator[_Item]:
-    """Yield pods as runs, and the other items between them as runs if they are decoded, otherwise one by one."""
+    """Yield the items of a scanned list, in order.
+
+    Consecutive pods are a PodRun, and consecutive other items that the scan has decoded are a DecodedItems. Items that
+    the scan has not decoded are yielded one by one.
+    """
     from kscale.snapshot.text.pod_reader import PodRun
 
     own = item_kind(scanned.kind)
@@ -618,7 +626,7 @@ def _from_yaml(text: bytes, source: str, in_directory: bool) -> Iterator[_Item]:
 
 
 def _from_data(data: Any, source: str, where: str, in_directory: bool = False) -> Iterator[_Item]:
-    """Yield the items of plain data: an object, a list of objects, or a sequence of these."""
+    """Yield the items of plain data: an object, a list of objects, or a sequence of these. ``where``: their place."""
     if isinstance(data, list):
         for index, item in enumerate(data):
             yield from _from_data(item, source, _join_places(where, f"[{index}]"), in_directory)
@@ -650,5 +658,5 @@ def _from_data(data: Any, source: str, where: str, in_directory: bool = False) -
 
 
 def _text_or_empty(value: Any) -> str:
-    """Return the value if it is a text, otherwise an empty text."""
+    """Return the value if it is a ``str``, otherwise an empty one."""
     return value if isinstance(value, str) else ""

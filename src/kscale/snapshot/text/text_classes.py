@@ -70,7 +70,7 @@ class TextCache(dict[int, T | None]):
         return value
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """Remove the texts of these numbers, which may be given to other texts."""
+        """Remove the values of texts with these numbers, as the numbers may be assigned to other texts."""
         for number in numbers:
             self.pop(number, None)
 
@@ -197,9 +197,10 @@ class TextClasses:
         return self._projector.combination_count
 
     def learn(self, pairs: list[int]) -> None:
-        """Find the classes of combinations that have not been found yet.
+        """Find the pod classes of combinations, unless known, and store them in :attr:`values`.
 
-        ``pairs``: twice the number + 1 of each, and one more for pods with a node, which have classes of their own.
+        ``pairs``: ``2 * (number + 1)`` for pods without a node, ``2 * (number + 1) + 1`` for pods with a node, as the
+        two have different classes.
         """
         values = self.values
         known, done = values["known"], values["done"]
@@ -219,7 +220,8 @@ class TextClasses:
     def _read(self, labels: int, affinity: int, volumes: int, owner_number: int, rest_number: int) -> tuple[Any, ...]:
         """Parse the texts of a combination, given as their numbers, and return its entry of ``values``.
 
-        The classes and shapes are not found yet, or absent if a text is unusual.
+        Classes and shapes in it are not found yet; :meth:`learn` finds them. If a text is unusual, they are absent: the
+        pods are decoded one by one.
         """
         rest, owner = self._rests[rest_number], self._owners[owner_number]
         others = self._labels[labels], self._affinities[affinity], self._volumes[volumes]
@@ -232,10 +234,10 @@ class TextClasses:
         )  # fmt: skip
 
     def _classify(self, row: list[int], *, is_fixed: bool) -> tuple[int, int]:
-        """Return the class and the shape of a usable combination, given as the numbers of its texts.
+        """Return (class, shape) of a combination without unusual texts, given as the numbers of its texts.
 
-        ``is_fixed``: whether its pods have a node or are finished. The class is -1 and the shape 0 if such pods are
-        decoded by themselves.
+        ``is_fixed``: whether its pods have a node or are finished. (-1, 0) means that such pods must be decoded one by
+        one.
         """
         affinity, owner = self._affinities[row[AFFINITY]], self._owners[row[OWNERS]]
         assert affinity is not None  # callers pass only usable combinations
@@ -308,9 +310,9 @@ class TextClasses:
     def _read_rest(self, number: int) -> _Rest | None:
         """Read the text of a pod without the facets, and return its fields.
 
-        Texts that differ only in the namespace are decoded and checked once. None if the pod must be read in another
-        way: its text is invalid, repeats a key, is that of another kind, or fails validation, or the pod has resource
-        claims.
+        Texts that differ only in the namespace are decoded and checked once. None if pods with this text must be
+        decoded one by one: the text is invalid, repeats a key, has another kind, or fails validation, or the pod has
+        resource claims.
         """
         text = self._projector.text(number)
         place = _NAMESPACE.match(text)
@@ -371,8 +373,9 @@ class TextClasses:
     def _read_affinity(self, number: int) -> _Affinity | None:
         """Decode the text of an affinity; None if it is unusual or cannot be decoded.
 
-        The affinities of a DaemonSet's pods differ only in the node that they name. They have one number
-        (:data:`AFFINITY_RULE`), and their node counts as absent.
+        Affinities of a DaemonSet's pods, which differ only in the node that they name, share one number
+        (:data:`AFFINITY_RULE`). It means no affinity for a DaemonSet's pod that has its node; other pods with it are
+        decoded one by one.
         """
         if self._projector.facet_text(AFFINITY, number) == _TO_SOME_NODE.encode():
             return _Affinity(None, NO_AFFINITY)
