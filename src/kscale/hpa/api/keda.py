@@ -183,7 +183,8 @@ _NAME_TRANSLATION: Final = str.maketrans(dict.fromkeys("/.:%()", "-"))
 def _build_trigger_metric(index: int, trigger: Mapping[str, Any], name: str) -> dict[str, Any] | None:
     """Build the metric of trigger ``index``; None if its target is missing or not a positive number.
 
-    ``name``: name of the ScaledObject.
+    ``name``: name of the ScaledObject, which the selector of an external metric contains. The target of a cron trigger
+    is 1 per pod.
     """
     kind, settings = trigger.get("type", ""), trigger.get("metadata") or {}
     if kind in ("cpu", "memory"):

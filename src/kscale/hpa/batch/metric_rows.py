@@ -241,9 +241,10 @@ class CalculatorInputsBuilder:
         return updated or join_usage(usage, self.pods, self.selected, self.selections, before)
 
     def _add_usage_rows(self, joined: JoinedUsage, key: tuple[str, str, str], numbers: NDArray[np.int64]) -> None:
-        """Set the samples and requests of all rows whose template number is in ``numbers``.
+        """Set the samples, and for utilization targets the requests, of rows whose template number is in ``numbers``.
 
-        ``key``: ``SpecMetric.usage_key`` of these templates. A row fails if the API has no usage of any of its pods.
+        ``key``: ``SpecMetric.usage_key`` of these templates. A row fails if the API returns no item at all for its
+        selection.
         """
         _, resource, container = key if key[0] == "resource" else (*key[:2], "")
         chosen = np.isin(self.template, numbers)

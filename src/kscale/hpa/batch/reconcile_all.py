@@ -367,8 +367,8 @@ class _BatchReconcile:
     def _find_repeated_rows(self) -> list[CachedDecision | None]:
         """Return for each row the cached decision of the last batch if its result is the same now, else None.
 
-        Decisions of which only metric values changed are put into ``concluded``, and their rows into ``changed_usage``
-        if a usage changed.
+        Cached decisions from which the new ones differ only in metric values and sizes of proposals are put into
+        ``concluded``, and their rows into ``changed_usage`` if a usage changed.
         """
         before = self.before
         repeated: list[CachedDecision | None] = [None] * len(self.hpas)
@@ -444,7 +444,7 @@ class _BatchReconcile:
     def _start_update(self, row: int) -> _MetricsUpdate | None:
         """Return the pending status write of an HPA of which only metric values changed since the last batch.
 
-        None for any other HPA, and if the values may be the same, too.
+        None for an HPA outside ``changed_usage``, and without the gate StaleControllerConsistencyHPA.
         """
         if row not in self.changed_usage or not self.options.gates["StaleControllerConsistencyHPA"]:
             return None
@@ -457,10 +457,12 @@ class _BatchReconcile:
         return _MetricsUpdate(self, row, self.concluded[row], status)
 
     def _start_run(self, row: int) -> ReconcileRun:
-        """Start the step machine of one HPA and run it until it needs an action.
+        """Create the step machine of one HPA, and run it as far as no action is needed.
 
-        A machine whose HPA changes its replicas, or has a known decision whose status must be written, does not run
-        yet. A known decision without a change of replicas is cached in ``rows``.
+        - Replicas change: the machine does not run yet.
+        - The columns have the decision, and replicas stay: the decision is cached in ``rows``. The machine does not run
+          yet if the status must be written, and is done otherwise.
+        - Otherwise: the machine runs until it needs an action.
         """
         known, hpa = self._get_precomputed_decision(row), self.hpas[row]
         rescales = self.rescales[row]
@@ -680,9 +682,9 @@ class _BatchReconcile:
     # -- state -------------------------------------------------------------------------------------------------------
 
     def _conclude_updates(self) -> tuple[dict[str, HorizontalPodAutoscalerStatus], dict[int, HPAState], set[int]]:
-        """Cache the decisions of HPAs whose new metric values were written.
+        """Cache the decisions of ``updates`` whose new metric values were written.
 
-        Returns their statuses by key, their changed states by row, and the rows that were not written.
+        Returns their statuses by key, their states by row if these changed, and the rows of updates without a write.
         """
         written, changed, unfinished = {}, {}, set()
         for row, update in self.updates.items():
@@ -816,9 +818,9 @@ class _MetricsUpdate(SingleAction):
         return msgspec.structs.replace(self.cached, hpa=hpa, replicas=replicas, written=self.status)
 
     def find_written_version(self) -> WrittenVersion | None:
-        """Return the version of the HPA that was written; None if it is unknown.
+        """Return the version to store in the HPA's state: the one that the write returned.
 
-        If it is unknown and the last recorded version is that of a deleted HPA of the same name, return that one.
+        If it returned none: the stored version if that belongs to a deleted HPA of the same name, else None.
         """
         uid = self.batch.hpas[self.row].metadata.uid
         if self.version is not None:
@@ -859,7 +861,8 @@ def is_stable_batch(result: BatchResult) -> bool:
     """Check whether the age of samples cannot change the decisions of a batch any more.
 
     True if all HPAs were decided over columns, no replicas changed, and all samples (if any) were taken at least a
-    window after the last pod transition: later samples then count in the same way (``groupPods``).
+    window after the last pod transition: later samples then count in the same way (``groupPods``). False if there are
+    samples but no pods.
     """
     if result.records or result.problems or result.unfinished or result.late or result.decisions.rescaled.any():
         return False

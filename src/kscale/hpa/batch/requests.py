@@ -192,7 +192,7 @@ class MetricLists:
     ) -> None:
         """Add the API's response to a request with ``selector`` for a metric's series, whatever labels the values have.
 
-        Values of :meth:`add_external` no longer count for this selector.
+        Values of :meth:`add_external` no longer count for this selector. Further calls for the same request add values.
         """
         self.external = True
         self._answered.setdefault((namespace, metric, selector), []).extend(items)

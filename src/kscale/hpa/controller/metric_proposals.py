@@ -476,7 +476,10 @@ def _get_error_prefix(source: PodsMetricSource | ObjectMetricSource | ExternalMe
 
 
 def get_resource_target(target: MetricTarget) -> tuple[str, int | None]:
-    """Return the calculator mode and the target (milli-units or percent, None if unset) of a resource."""
+    """Return the calculator mode and the target (milli-units or percent, None if unset) of a resource.
+
+    An average value takes precedence over a utilization, whatever the target's type.
+    """
     if target.average_value is not None:
         return "usage", target.average_value.milli_value()
     return "utilization", target.average_utilization
@@ -485,7 +488,8 @@ def get_resource_target(target: MetricTarget) -> tuple[str, int | None]:
 def get_value_target(source: ObjectMetricSource | ExternalMetricSource) -> tuple[str, int | None]:
     """Return the calculator mode and the target (milli-units, None if unset) of an Object or External metric.
 
-    The target of an Object metric must be set in the field that the target's type names.
+    The target of an Object metric is read only from the field that the target's type names. If that is unset, returns
+    ``object_value`` and None.
     """
     wanted = source.target
     if isinstance(source, ExternalMetricSource):

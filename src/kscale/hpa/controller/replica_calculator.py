@@ -187,9 +187,9 @@ def get_pod_requests(
 def get_pod_request(pod: Any, container: str, resource: str, options: HPAOptions) -> int | str:
     """Return the request of one pod in milli-units, or an error text if it has none.
 
-    An empty ``container`` means the pod-level request if there is any, else the sum of all containers and sidecars,
-    wrapped to 64 bits. The legacy profile ignores sidecars, and a container that the pod lacks has a request of 0 in
-    it.
+    With an empty ``container``: the pod-level request if the pod has pod-level requests of any resource (gate
+    PodLevelResources), else the sum of all containers and sidecars, wrapped to 64 bits. The legacy profile ignores
+    sidecars, and takes 0 as the request of a container that the pod lacks.
     """
     spec = pod.spec
     level = options.gates["PodLevelResources"]

@@ -256,8 +256,8 @@ class ExternalMetricLists(msgspec.Struct, eq=False):
     def add(self, number: int, scope: MetricsScope, item: ExternalMetricValue, source: str) -> bool:
         """Add a value of list ``number`` to the values of its scope.
 
-        Returns False if the scope has neither HPA nor selector: the value counts for every HPA of its namespace that
-        selects it.
+        Returns False if the scope has neither HPA nor selector: the caller then adds the value to the metrics, where it
+        counts for every HPA of its namespace that selects it.
         """
         if scope.hpa or scope.selector:
             self._scoped.setdefault((number, item.metric_name), _ExternalList(scope, source)).items.append(item)
@@ -276,10 +276,11 @@ class ExternalMetricLists(msgspec.Struct, eq=False):
     def resolve(
         self, hpas: Mapping[str, HorizontalPodAutoscaler], owners: Mapping[str, str], metrics: MetricLists
     ) -> list[Problem]:
-        """Add the values to ``metrics``, and return problems for ambiguous values, which are dropped.
+        """Add the values of scoped lists to ``metrics``, and return problems for ambiguous and conflicting values.
 
-        If two lists of one scope have different values, the values of the first are added. ``owners``: the key of an
-        HPA by the key of the ScaledObject that it is generated from.
+        Of scoped lists with different values for one selector, the first is added. Values without labels that several
+        selectors could mean, or that conflict, are dropped from ``metrics``. ``owners``: the key of an HPA by the key
+        of the ScaledObject that it is generated from.
         """
         users = _find_selector_users(hpas.values())
         problems: list[Problem] = []

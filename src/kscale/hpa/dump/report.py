@@ -288,7 +288,7 @@ def hpa_report(
     state : ControllerState, optional
         State of the controller. Default: stable, or with ``fresh`` that of a controller that has just started.
     fresh : bool
-        Use the state of a controller that has just started.
+        Use the state of a controller that has just started. Not to be combined with ``state``, which takes precedence.
     now : datetime or Moment, optional
         Time of the decisions. Default: the newest time in the dump.
     options : HPAOptions, optional
