@@ -260,7 +260,10 @@ class SimulatedCloud(Provider):
         return [self._describe_group(pool)]
 
     def delete_group(self, group: str) -> None:
-        """Delete a group. Raises ProviderError if it does not exist or has machines."""
+        """Delete a group, which becomes a candidate again.
+
+        Raises ProviderError if the group does not exist or has machines.
+        """
         pool = self._pool(group)
         if pool.machines:
             raise ProviderError(f"node group {group} has machines", CLOUD_ERROR)

@@ -403,7 +403,10 @@ class Deployments(Controller):
         )
 
     def _must_wait_for_old_pods(self, deployment: Deployment, old: Sequence[ReplicaSet]) -> bool:
-        """Return whether pods of old ReplicaSets must have been deleted before the current one gets pods."""
+        """Return whether pods of old ReplicaSets must be deleted or finished before the current one gets pods.
+
+        That is only so with the strategy Recreate. Records these ReplicaSets: deletions of their pods schedule a sync.
+        """
         for replica_set in old:
             self._waited_for.pop(replica_set.metadata.uid, None)
             pods = self._owned.get_pods(replica_set.metadata.uid).values()

@@ -374,7 +374,7 @@ class Load:
         return sorted({*self.usage.get(key, ()), *(queue.used if queue is not None else ())})
 
     def used_by_all(self, begin: Moment, end: Moment) -> dict[Key, dict[str, int]]:
-        """Return the usage in milli (:meth:`get_usage`) of each workload by name of the resource or metric."""
+        """Return what :meth:`get_usage` returns for all workloads and names, by workload and name."""
         columns = self._columns
         if columns is None or columns.usage != self.usage or [*columns.usage] != [*self.usage]:
             columns = self._columns = _UsageColumns(self.usage, self.pods.find_workloads(self.usage))

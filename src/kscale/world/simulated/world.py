@@ -140,8 +140,8 @@ class SimulatedWorld:
     def apply(self, item: KubeObject) -> KubeObject:
         """Create an object, or replace the one with its key, and return the stored version.
 
-        Fields that the object leaves out get their defaults, including a ``spec.replicas`` that an autoscaler has set.
-        Of an existing pod only labels and annotations change. The status stays.
+        Fields of an existing object that ``item`` leaves out are reset to their defaults, even a ``spec.replicas`` that
+        an autoscaler has set. Of an existing pod only labels and annotations change. The status stays.
         """
         item = with_namespace(item)
         current: Any = self.api.find(item.kind, item.key)
