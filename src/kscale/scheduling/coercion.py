@@ -260,9 +260,9 @@ def priorities_of(pods: Sequence[PodRecord]) -> NDArray[np.int64]:
 
 
 def stand_in_groups(pods: Sequence[PodRecord]) -> NDArray[np.bool_]:
-    """Return whether each pod has a controller whose replicas upstream compares: bool[n].
+    """Return a mask of the pods that upstream compares with other pods of the same controller: bool[n].
 
-    False for pods of a DaemonSet and pods without a controller.
+    False for pods of a DaemonSet and pods without a controller: none of these stands in for another pod.
     """
     if isinstance(pods, PodRows):
         owned: NDArray[np.bool_] = pods.controllers >= 0

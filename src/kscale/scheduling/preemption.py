@@ -391,7 +391,8 @@ class _Budgets:
     def split(self, pods: Sequence[Victim]) -> tuple[list[Victim], list[Victim]]:
         """Split pods into (those whose eviction violates a budget, the others).
 
-        They are evicted in the order of ``pods``; each eviction counts against its budgets in this call.
+        They are evicted in the order of ``pods``. Each eviction uses up its budgets, even if it violates one, but only
+        within this call.
         """
         left = [each.status.disruptions_allowed for each in self._budgets]
         violating: list[Victim] = []
