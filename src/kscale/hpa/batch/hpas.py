@@ -85,7 +85,7 @@ class SpecMetric:
 
     @property
     def is_usage_metric(self) -> bool:
-        """Whether a list of pod metrics provides this metric."""
+        """Whether the metric is read from the resource metrics API, which lists the usage of pods."""
         return self.usage_key is not None and self.usage_key[0] == "resource"
 
 

@@ -599,7 +599,7 @@ class _BatchReconcile:
         yield from Progress(now).together([partial(self._run_steps, run)])
 
     def may_begin(self, now: Moment) -> bool:
-        """Check whether there is time to write another HPA at ``now``."""
+        """Check whether there is time to write another HPA at ``now``. The first call starts the time limit."""
         if self.within is None:
             return True
         if self.until is None:  # set at the first write, so that every batch writes some HPAs

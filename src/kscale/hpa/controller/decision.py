@@ -144,7 +144,7 @@ class MetricDetail(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
     @property
     def filled_in(self) -> bool:
-        """Return whether the decision was made with missing or unready pods filled in."""
+        """Return whether the proposal counts assumed values of pods that are not ready or have no metrics."""
         return "second_pass" in self.path
 
     @property

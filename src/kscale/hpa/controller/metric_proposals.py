@@ -96,7 +96,8 @@ class RESTMetricsClient(msgspec.Struct, eq=False):
         """Request the usage of a resource by pod, in thousandths of its unit.
 
         A pod is left out if a container that counts has no value of the resource. ``container``: the only container
-        that counts; empty for all. Raises :class:`MetricsError` for an error and for an empty response.
+        that counts; empty for all. Raises :class:`MetricsError` for an error, for an empty response, and for a
+        malformed time or window.
         """
         query = GetMetric(api="resource", namespace=namespace, kind="Pod", selector=selector)
         response: PodMetricsList = _read_response("resource", (yield from self._progress.act(query)))
@@ -264,7 +265,7 @@ class MetricError(msgspec.Struct, frozen=True, gc=False):
 
 
 def get_tolerances(hpa: HorizontalPodAutoscaler, options: HPAOptions) -> Tolerances:
-    """Return the global tolerance, or the one in ``behavior``, for each direction."""
+    """Return the tolerance in ``behavior`` (gate HPAConfigurableTolerance), or else the flag's, for each direction."""
     down = up = options.horizontal_pod_autoscaler_tolerance
     behavior = hpa.spec.behavior
     if behavior is not None and options.gates["HPAConfigurableTolerance"]:

@@ -52,7 +52,7 @@ class GroupTimes(msgspec.Struct, frozen=True, kw_only=True):
     replaced: bool = True
 
     def in_stock(self, running: int, now: Moment) -> bool:
-        """Return whether the cloud can create another machine beside ``running`` ones at this moment."""
+        """Return whether the cloud can create another machine at ``now``, beside ``running`` ones of the group."""
         if self.stock is not None and running >= self.stock:
             return False
         return not any(begin <= now < end for begin, end in self.out_of_stock)
