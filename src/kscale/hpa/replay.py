@@ -126,9 +126,10 @@ def build_load(series: Series, kind: str = "total", recorded: Load | None = None
     - ``average``: one series, times the recorded replicas.
 
     If the series have different times, they are read on a common grid. A value then holds until the next value of its
-    series, or for one step of that series if the next one is two steps away or more. Raises ``InputError`` for another
-    kind and for empty series, if the times are too far apart for a grid, if replicas are missing or begin after the
-    series ends, or if ``average`` has several series.
+    series, or for one step of that series if the next one is two steps away or more.
+
+    Raises ``InputError`` for another kind, for empty series, and for times that are too far apart for a grid; also if
+    replicas are missing or begin after the series ends, or if ``average`` has several series.
     """
     if kind not in SERIES_KINDS:
         raise InputError(f"{kind!r} is not one of {', '.join(SERIES_KINDS)}")

@@ -303,8 +303,8 @@ class _BatchReconcile:
     def _restart_with(self, current: CurrentObjects) -> None:
         """Prepare the batch again from the current objects.
 
-        An HPA that no longer exists is dropped. One is left for the next batch if it was replaced by another object,
-        has no known scale any more, or needs a response that was not requested.
+        An HPA that no longer exists is dropped. An HPA is left for the next batch if another object of its name has
+        replaced it, its scale is not known any more, or it needs a response that was not requested.
         """
         removed, postponed = set(), set()
         hpas = list(self.hpas)

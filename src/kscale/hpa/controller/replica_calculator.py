@@ -337,10 +337,11 @@ def calculate_row(
 ) -> CalculatedReplicas:
     """Calculate one row with the kernel (``kscale._native._hpa.calculate_replicas``).
 
-    ``mode`` indexes :data:`CALCULATION_MODES`. ``target`` is in percent for utilization, else in milli-units, as are
-    ``requests`` of pods, ``values`` of an object or external metric, and ``extra``, the values of pods that are not
-    listed. ``bad_request``: index of the first pod without a request, and its error. ``timestamp`` and ``groups`` are
-    copied to the result.
+    - ``mode``: index into :data:`CALCULATION_MODES`; ``target``: percent for utilization, else milli-units;
+    - ``requests``: of pods; ``values``: of an object or external metric; ``extra``: values of pods that are not listed;
+      all in milli-units;
+    - ``bad_request``: index of the first pod without a request (-1: none), and its error;
+    - ``timestamp``, ``groups``: only copied to the result.
     """
     columns = _hpa.calculate_replicas(
         np.array([mode], np.uint8),

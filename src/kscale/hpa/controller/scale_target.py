@@ -201,8 +201,8 @@ def find_scale(
 ) -> StepsOf[GetScale | WriteStatus | Emit, TargetScale | NoScale]:
     """Request the target's scale from the resources that serve the target's kind, until one has a scale.
 
-    Returns NoScale, after setting the condition, emitting an event and writing the status, if the reference is invalid,
-    its kind is unknown, or no resource has a scale (with the first error).
+    Returns NoScale if the reference is invalid, its kind is unknown, or no resource has a scale (with the first error).
+    The condition is set, an event emitted and the status written before that.
     """
     reference, namespace = context.hpa.spec.scale_target_ref, context.hpa.metadata.namespace
     try:

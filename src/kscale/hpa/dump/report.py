@@ -364,8 +364,10 @@ def _count_shared_pods(
 ) -> list[dict[str, int]]:
     """Return each HPA's number of selected pods by owner, with the HPA's target first.
 
-    Empty for an HPA whose pods, as far as their owners are known, all belong to its target, and for one without a
-    scale, a selector or a metric that depends on pods.
+    Empty for an HPA if
+
+    - all selected pods belong to its target, or no owner of them is known;
+    - or it has no scale, no selector, or no metric that depends on pods.
     """
     shared: list[dict[str, int]] = [{} for _ in hpas]
     selected = []

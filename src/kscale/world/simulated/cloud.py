@@ -132,7 +132,8 @@ class SimulatedCloud(Provider):
         """Add a group, with machines for its nodes and, up to its target size, further machines that exist at once.
 
         Nodes without a provider ID get one. Raises :class:`~kscale.InputError` if the group has no template or names a
-        node that does not exist, and if its target size is above its maximum and its nodes, or one million.
+        node that does not exist. Also if the target size of an existing group is above one million, or above both its
+        maximum and the number of its nodes.
         """
         if group.template is None:
             raise InputError(f"node group {group.id}: the simulated cloud needs a template")

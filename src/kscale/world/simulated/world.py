@@ -211,8 +211,9 @@ class DeferredCheckpoints(msgspec.Struct, eq=False):
     def store_later(self, keys: Sequence[str], build: Callable[[], Mapping[str, object]]) -> bool:
         """Store the statuses of checkpoints, built later.
 
-        Returns False, and stores nothing, if one does not exist, if somebody listens to changes of checkpoints, or if
-        requests may fail or are observed (``world.perform`` was replaced).
+        ``build`` returns the statuses by key; it is called when a checkpoint is read. Returns False, and stores
+        nothing, if a checkpoint does not exist, a listener gets changes of checkpoints, or requests may fail or are
+        observed (``world.perform`` was replaced).
         """
         perform: Perform = self._world.perform
         if not isinstance(perform, SimulatedPerformer) or perform.fault is not None:
