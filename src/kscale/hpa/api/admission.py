@@ -466,7 +466,7 @@ def _is_value_of(type_: msgspec.inspect.Type, value: Any, bits: int) -> bool:
 
 
 def _go_type_name(type_: msgspec.inspect.Type, package: str, bits: int = 32) -> str:
-    """Return the type's name in Go. ``bits``: size of an integer."""
+    """Return the type's name in Go. ``package``: Go's package of structs. ``bits``: size of an integer."""
     if isinstance(type_, msgspec.inspect.IntType):
         return f"int{bits}"
     if isinstance(type_, msgspec.inspect.StrType):

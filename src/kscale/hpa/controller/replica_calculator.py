@@ -338,6 +338,8 @@ def calculate_row(
     """Calculate one row with the kernel (``kscale._native._hpa.calculate_replicas``).
 
     - ``mode``: index into :data:`CALCULATION_MODES`; ``target``: percent for utilization, else milli-units;
+    - ``current``: replicas in the target's spec; in its status for the modes that end with ``_per_pod``;
+    - ``cpu``: the metric is of the resource cpu, so that the start-up rules apply;
     - ``requests``: of pods; ``values``: of an object or external metric; ``extra``: values of pods that are not listed;
       all in milli-units;
     - ``bad_request``: index of the first pod without a request (-1: none), and its error;
@@ -636,7 +638,7 @@ class ReplicaCalculator:
         namespace: str,
         selector: str,
     ) -> CalculationSteps:
-        """Calculate replicas from the values of ``request``.
+        """Calculate replicas from the values of ``request``. Other arguments as for :func:`calculate_row`.
 
         Pods are listed only if there are replicas now and their number would change.
         """

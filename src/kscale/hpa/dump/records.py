@@ -146,8 +146,8 @@ class DumpPods:
     def scan(self, view: memoryview, source: str, place: str) -> ScannedList | None:
         """Read a JSON list whose pods are stored as columns.
 
-        None if the list is empty, or if the text is not a JSON list or has a syntax error. The caller then reads the
-        text in another way.
+        ``source``, ``place``: where the list is, for messages. None if the list is empty, or if the text is not a JSON
+        list or has a syntax error. The caller then reads the text in another way.
         """
         scanned = self.store.reader.scan(view, source, place)
         return scanned if scanned is not None and len(scanned) else None

@@ -86,8 +86,9 @@ class PodOwners(msgspec.Struct, eq=False):
     def count(self, selected: Sequence[tuple[HorizontalPodAutoscaler, str]]) -> list[Counter[str]]:
         """Count by owner the pods that each HPA's selector matches.
 
-        An owner is ``Kind/name``, or empty for pods without one. Pods that are being deleted or have failed are left
-        out, as upstream leaves them out. Raises SelectorError for an invalid selector.
+        ``selected``: HPAs with their targets' selectors. An owner is ``Kind/name``, or empty for pods without one. Pods
+        that are being deleted or have failed are left out, as upstream leaves them out. Raises SelectorError for an
+        invalid selector.
         """
         counts: list[Counter[str]] = []
         size = _SELECTED_TOGETHER
@@ -158,7 +159,8 @@ def _guess_replica_set_owner(
 ) -> _Owner | None:
     """Guess API version, kind and name of a ReplicaSet's owner that the input lacks, from the name ``NAME-HASH``.
 
-    ``labels``: of its pods; ``owner``: the ReplicaSet. None if ``owner`` is of another kind or the name does not fit.
+    ``labels``: of its pods; ``owner``: the ReplicaSet; ``target``: that of the HPA, which is the owner if ``NAME`` is
+    its name. None if ``owner`` is of another kind or the name does not fit.
     """
     if owner[1] != "ReplicaSet":
         return None
