@@ -210,9 +210,9 @@ class Session:
 
     @property
     def class_values(self) -> ClassValues:
-        """Return the list in which callers cache numbers of the classes that can be checked.
+        """Return the cache of functions of a class, each with its values for all classes that can be checked.
 
-        Sessions with the same compiled classes share it.
+        Callers fill it. Sessions with the same compiled classes share it.
         """
         return self._classes.memo.get(ClassValues, ClassValues)
 
@@ -259,7 +259,7 @@ class Session:
         return self._resources.readable(self.engine.free(node).tolist()), self.engine.slots(node)
 
     def mask_rows_without_taint(self, taint: Taint) -> NDArray[np.uint8]:
-        """Return 1 for each counter row of the engine that does not count a node with the taint: uint8[rows]."""
+        """Return 1 for each counter row of the engine that counts only nodes without the taint: uint8[rows]."""
         mask = np.zeros(self.engine.n_rows, dtype=np.uint8)
         part = self._classes.get_part(SpreadNumbers)
         mask[[] if part is None else part.leaving(taint)] = 1

@@ -641,7 +641,7 @@ class BatchSelectors:
         )
 
     def _has_equal_selectors(self, plain_states: Sequence[HPAState]) -> bool:
-        """Return True if states have the same selectors as the states that this object was built from."""
+        """Return True if selector and ``registered`` of each state equal those that this object was built from."""
         previous = self._known_states[0]
         return len(plain_states) == len(previous) and all(
             plain_states[row].registered == previous[row].registered

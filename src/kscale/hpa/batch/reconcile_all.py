@@ -552,9 +552,9 @@ class _BatchReconcile:
         ]
 
     def _list_calculated_errors(self, row: int) -> list[CalculatedReplicas] | None:
-        """Return the calculator's error for each metric of an HPA all of whose metrics failed in the calculation.
+        """Return the calculator's error for each metric of an HPA, if all of them failed in the calculation.
 
-        None for any other HPA, for metrics other than the utilization of a resource, and if an error names a pod.
+        None if a metric did not fail there or has no utilization target, or if an error names a pod.
         """
         targets, rows, results = self.inputs.targets, self.inputs.rows, self.decisions.metrics
         errors: list[CalculatedReplicas] = []

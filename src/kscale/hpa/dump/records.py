@@ -345,7 +345,8 @@ def _find_list_selector(
 ) -> str | Problem:
     """Return the selector with which a scoped list was requested, or a problem if that is not clear.
 
-    ``owners``: the key of an HPA by the key of its ScaledObject. ``users``: see :func:`_find_selector_users`.
+    ``name``: of the metric. ``owners``: the key of an HPA by the key of its ScaledObject. ``users``: see
+    :func:`_find_selector_users`.
     """
     where = f"ExternalMetricValueList {scope}"
     if scope.selector:

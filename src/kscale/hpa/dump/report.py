@@ -102,7 +102,7 @@ class PodOwners(msgspec.Struct, eq=False):
     def _count_batch(
         self, selected: Sequence[tuple[HorizontalPodAutoscaler, str]], selections: PodSelections
     ) -> list[Counter[str]]:
-        """Count by owner the pods of some HPAs, without failed pods and those being deleted; see :meth:`count`."""
+        """Count by owner the pods of some HPAs as :meth:`count` does. ``selections``: the pods of each HPA."""
         owners = [Counter[str]() for _ in selected]
         pods = selections.pods
         is_counted = (pods.deleted == ZERO_TIME) & (pods.phase != PHASES.index("Failed"))

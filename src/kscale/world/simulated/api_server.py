@@ -273,7 +273,7 @@ class ApiObjects:
     # -- listeners ---------------------------------------------------------------------------------------------------
 
     def listen(self, kind: str, call: Listener) -> None:
-        """Register a listener for changes of a kind."""
+        """Register a listener for changes of a kind. It is called at once with lists of (key, old, new)."""
         self._listeners.setdefault(kind, []).append(call)
 
     def listen_all(
