@@ -415,8 +415,8 @@ class ReconcileSummaries:
     def get(self, row: int) -> ReconcileSummary | None:
         """Return the summary of an HPA; None if the columns lack a part of it.
 
-        They have all of it if no metric failed, all metrics are read from lists of pod usage, and no write of the scale
-        was refused.
+        They have all of it if metrics decided and none failed (:meth:`Decisions.decided_by_metrics`), all metrics were
+        read from lists of pod usage, and no write of the scale was refused.
         """
         in_columns, current, proposal, best, rescales, normalized, statuses, reasons = self._decided[row]
         metrics = self._specs.metric_lists[self._metric_list[row]]
