@@ -530,8 +530,9 @@ class _BatchReconcile:
         return self.decisions.get_normalized()
 
     def _get_precomputed_decision(self, row: int) -> PrecomputedDecision | None:
-        """Return the decision in the columns, or None if something failed and the HPA must be reconciled in full.
+        """Return the decision in the columns, or None if the HPA must be reconciled in full.
 
+        That is so if metrics did not decide, a metric failed, the scale is unknown, or the controller is a legacy one.
         Recommendations are filled in only if the replicas change; otherwise they stay in columns.
         """
         scale = self.inputs.scales[row]
@@ -673,7 +674,10 @@ class _BatchReconcile:
         yield from progress.emit(*events)
 
     def _report_finished_runs(self, runs: Sequence[ReconcileRun]) -> Steps[None]:
-        """Emit the events and observations of all HPAs whose reconcile performed no action."""
+        """Emit the events and observations of all HPAs whose reconcile performed no action.
+
+        ``runs``: those of them that ran; the others are ``repeated_rows``.
+        """
         yield from self.progress.emit(*[event for run in runs for event in run.events])
         known = self.repeated_rows
         if len(known) > known.count(None) or any(run.observations for run in runs):

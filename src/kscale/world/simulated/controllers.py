@@ -332,7 +332,7 @@ class PodMaker:
         return self._api.create(self._admit(pod, name, generate_name))
 
     def make_more(self, pod: Pod, count: int, *, generate_name: str) -> None:
-        """Create ``count`` pods like ``pod``, with names that begin with ``generate_name``."""
+        """Create ``count`` pods like ``pod``, with names that begin with ``generate_name``. They are admitted once."""
         self._api.create_pods(self._admit(pod, "", generate_name), count)
 
     def _admit(self, pod: Pod, name: str, generate_name: str) -> Pod:

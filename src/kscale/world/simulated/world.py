@@ -168,8 +168,9 @@ class SimulatedWorld:
     def inputs(self, stores: SimulatedStores, sources: InputSources) -> tuple[int, int, int]:
         """Return three counts of changes, to be compared only: of the stores, the cloud provider and the metrics.
 
-        The tuple differs whenever one of a driver's input sources has changed. ``stores``: the stores of the driver.
-        ``sources``: its sources besides the stores; the count of any other source is 0.
+        The tuple differs whenever one of a driver's input sources has changed. ``stores``: the stores of the driver;
+        changes of the kinds ``sources.judged`` do not count. The count of the cloud or the metrics is 0 if ``sources``
+        excludes them.
         """
         return (
             stores.changes(sources.judged),
