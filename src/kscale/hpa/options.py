@@ -130,7 +130,8 @@ class HPAOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     def problems(self) -> list[Problem]:
         """Return the values with which kscale's controller does not start; empty if there are none.
 
-        These are negative values, and no time between decisions. ``field`` of each problem is the option.
+        These are negative durations, a tolerance that is negative or NaN, and a sync period that is not positive.
+        ``field`` of each problem is the option.
         """
         problems = []
         if not self.horizontal_pod_autoscaler_tolerance >= 0:

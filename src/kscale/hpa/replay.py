@@ -121,10 +121,15 @@ def get_metric_name(spec: MetricSpec) -> str:
 def build_load(series: Series, kind: str = "total", recorded: Load | None = None) -> Load:
     """Build the total load from series of a kind.
 
-    ``total``: the sum of all series. ``per-pod``: one series per pod; the mean of the pods, times the recorded
-    replicas. ``average``: one series, times the recorded replicas. A value holds until its series' next one, for one
-    step of that series at most. Raises ``InputError`` for another kind and for empty series, if replicas are missing or
-    begin after the series ends, or if ``average`` has several series.
+    - ``total``: the sum of all series;
+    - ``per-pod``: one series per pod; the mean of the pods, times the recorded replicas (``recorded``);
+    - ``average``: one series, times the recorded replicas.
+
+    If the series have different times, they are read on a common grid. A value then holds until the next value of its
+    series, or for one step of that series if the next one is two steps away or more.
+
+    Raises ``InputError`` for another kind, for empty series, and for times that are too far apart for a grid; also if
+    replicas are missing or begin after the series ends, or if ``average`` has several series.
     """
     if kind not in SERIES_KINDS:
         raise InputError(f"{kind!r} is not one of {', '.join(SERIES_KINDS)}")
@@ -182,9 +187,9 @@ def _sum_series(series: Series) -> tuple[NDArray[np.int64], NDArray[np.float64],
 
 
 def build_recorded_replicas(series: Series) -> Load:
-    """Build the recorded replicas from a series.
+    """Build the recorded replicas from series; several are summed as the ``total`` of :func:`build_load`.
 
-    Raises ``InputError`` for an empty series, and for values that are not numbers of pods.
+    Raises ``InputError`` for empty series, and for values that are not numbers of pods.
     """
     if not len(series):
         raise InputError("the recorded replicas are empty")
@@ -367,7 +372,7 @@ def name_loads(loads: Loads) -> Mapping[str, Load]:
 def find_driven_metrics(hpa: HorizontalPodAutoscaler, loads: Mapping[str, Load]) -> list[tuple[int, MetricSpec, str]]:
     """Return (position in the spec, metric, load name) of the metrics that have a load.
 
-    The load with the empty name belongs to the first metric.
+    The first metric gets the load with the empty name if there is none of its own name.
     """
     driven = []
     for i, spec in enumerate(hpa.spec.metrics or ()):

@@ -203,9 +203,12 @@ def _is_manifest(item: Any) -> bool:
 def pods_of(snapshot: Snapshot, pods: PodsLike, *, waiting: bool = False) -> Sequence[PodRecord]:
     """Return the records of the pods that a call names or passes; the snapshot's pending pods if ``pods`` is None.
 
-    ``waiting``: pods named must be pending. A running pod would be placed and counted twice. Raises InputError for a
-    name that the snapshot does not have or that occurs twice, for a pod that cannot be read, for anything but a list of
-    names and pods, and if ``waiting``, for a named pod that is on a node.
+    ``waiting``: named pods must be pending, as a running pod would be placed and counted twice. Raises InputError for
+
+    - a name that the snapshot does not have or that occurs twice;
+    - a pod that cannot be read;
+    - anything but a list of names and pods;
+    - with ``waiting``, a named pod that is on a node.
     """
     if pods is None:
         return snapshot.pending_records
@@ -260,9 +263,9 @@ def priorities_of(pods: Sequence[PodRecord]) -> NDArray[np.int64]:
 
 
 def stand_in_groups(pods: Sequence[PodRecord]) -> NDArray[np.bool_]:
-    """Return whether each pod has a controller whose replicas upstream compares: bool[n].
+    """Return a mask of the pods that upstream compares with other pods of the same controller: bool[n].
 
-    False for pods of a DaemonSet and pods without a controller.
+    False for pods of a DaemonSet and pods without a controller: none of these stands in for another pod.
     """
     if isinstance(pods, PodRows):
         owned: NDArray[np.bool_] = pods.controllers >= 0

@@ -463,7 +463,8 @@ def _shape(raw_points: Any, path: str) -> tuple[tuple[int, int], ...]:
 def _integer_between(value: Any, low: int, high: int, path: str, otherwise: str | None = None) -> int:
     """Return ``value`` if it is an integer between two limits, both included.
 
-    Raises InputError for other values; ``otherwise``: its reason if the value is out of range.
+    Raises InputError for other values. ``otherwise``: the error's reason if the value is out of range (None: a text
+    with the limits).
     """
     number = number_of(value, path)
     if not low <= number <= high:

@@ -31,10 +31,11 @@ def equivalence_groups(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return upstream's pod equivalence groups as (pods, starts).
 
-    ``controller``, ``shape``: numbers of each pod's, as :func:`number_controllers_and_shapes` returns them; a pod
-    without a controller is a group of its own. ``pods``: positions of pods, group after group, int32[n]. ``starts``:
-    where groups start in ``pods``, and its length at the end, int32[groups + 1]. Groups come in the order of their
-    first pod. The first ten shapes of a controller are remembered; every pod of a further shape is a group of its own.
+    ``controller``, ``shape``: the number of each pod's controller and shape (:func:`number_controllers_and_shapes`); a
+    pod without a controller is a group of its own. ``pods``: positions of pods, group after group, int32[n].
+    ``starts``: where groups start in ``pods``, and its length at the end, int32[groups + 1]. Groups come in the order
+    of their first pod. Upstream remembers the first ten shapes of a controller; every pod of a further shape is a group
+    of its own.
     Upstream: ``core/scaleup/equivalence``.
     """
     return _names.equivalence_groups(controller, shape, MAX_SHAPES)
@@ -46,8 +47,8 @@ _NO_CONTROLLER = -1
 def number_controllers_and_shapes(pods: Sequence[PodRecord]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return numbers of each pod's controller and shape, int32[n] each; -1 for a pod without a controller.
 
-    Pods with equal controller and shape are replicas that upstream treats as equivalent. The numbers of pods of a table
-    are cached with their sequence and with those taken from it.
+    Pods with equal controller and shape are replicas that upstream treats as equivalent. Of a ``PodRows``, the numbers
+    are cached in it, and in sequences that are taken from it later.
     """
     if isinstance(pods, PodRows):
         if pods.equivalence is None:
@@ -72,9 +73,9 @@ def number_controllers_and_shapes(pods: Sequence[PodRecord]) -> tuple[NDArray[np
 
 
 def _find_shared_numbers(pods: PodRows) -> tuple[NDArray[np.int32], NDArray[np.int32]] | None:
-    """Return the numbers of pods of a table that shares them with other tables; None for pods of any other table.
+    """Return the numbers of pending pods whose table shares its numbers with other tables; None for all other pods.
 
-    The numbers of all pods that can be pending in one of these tables are computed together on first use.
+    On first use, the numbers of all pods that can be pending in one of these tables are computed together.
     """
     shared = pods.table.equivalence
     if shared is None or not pods.pending:

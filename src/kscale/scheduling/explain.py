@@ -159,7 +159,7 @@ class Explainer(msgspec.Struct, eq=False):
     def first_in_domain(self, key: str, node: int, matches: Callable[[PodClass], bool]) -> tuple[int, PodClass] | None:
         """Return (row, class) of the first placed pod that matches in the topology domain of ``node`` by label ``key``.
 
-        None if there is none.
+        None if there is none, or if ``node`` was added or does not have the label.
         """
         rows = self._rows(matches, self._domain_mask(key, node))
         if not len(rows):

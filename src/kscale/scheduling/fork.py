@@ -368,7 +368,11 @@ class Fork:
         self._place(pod, number, n)
 
     def unplace(self, pod: str | int, node: str | int) -> None:
-        """Remove a pod from the node. Raises InputError if the pod is not on the node."""
+        """Remove a pod from the node. Raises InputError if the pod is not on the node.
+
+        The number of a class removes a pod that was placed by this number, or else one of the snapshot's pods of the
+        class that were not passed to this fork.
+        """
         number, n = self.pod(pod), self.number(node)
         if isinstance(pod, str):
             if self._at.get(pod, _NOWHERE) != n:

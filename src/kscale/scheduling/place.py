@@ -116,9 +116,9 @@ class PlaceResult(Result):
 
     @cached_property
     def unschedulable_positions(self) -> NDArray[np.int64]:
-        """Return the positions of the pods that fit no node among the passed pods: int64[n].
+        """Return the positions of the pods that fit no node, in the order in which they were tried: int64[n].
 
-        They are in the order in which the pods were tried.
+        A position is an index in the sequence of pods that was passed.
         """
         positions: NDArray[np.int64] = self.positions[self.node == _engine.NOWHERE]
         return positions
@@ -177,7 +177,7 @@ class PlaceResult(Result):
 
     @cached_property
     def snapshot_after(self) -> Snapshot:
-        """Return the snapshot with these pods placed."""
+        """Return the snapshot with these pods placed: the snapshot of the call itself if no pod was placed."""
         if not len(self._order):
             return self.snapshot
         records, nodes = take_records(self.records, self._order), self.node[self._order].tolist()

@@ -285,8 +285,9 @@ class Candidate(msgspec.Struct, frozen=True):
     def rank(self) -> tuple[int, int, int, int, int]:
         """Return a sort key; the candidate with the lowest key is chosen (``pickOneNodeForPreemption``).
 
-        Its items: violated budgets, highest priority of a victim, sum of priorities (each plus 2**31), number of
-        victims, and the negated start time of the oldest victim with the highest priority.
+        Its items: number of evictions that violate a budget, highest priority of a victim, sum of priorities (each plus
+        2**31), number of victims, and a negated start time. That is the time of the victim of the highest priority
+        that started first.
         """
         pods = [each.record for each in self.victims]
         highest = pods[0].priority
@@ -391,7 +392,8 @@ class _Budgets:
     def split(self, pods: Sequence[Victim]) -> tuple[list[Victim], list[Victim]]:
         """Split pods into (those whose eviction violates a budget, the others).
 
-        They are evicted in the order of ``pods``; each eviction counts against its budgets in this call.
+        They are evicted in the order of ``pods``. Each eviction uses up its budgets, even if it violates one, but only
+        within this call.
         """
         left = [each.status.disruptions_allowed for each in self._budgets]
         violating: list[Victim] = []

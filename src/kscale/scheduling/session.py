@@ -124,10 +124,10 @@ class Session:
         )
 
     def _get_node_verdicts(self, is_shared: bool) -> tuple[NDArray[np.uint16], NDArray[np.uint8]]:
-        """Return each row's static verdict on each node class, and whether each counting rule counts pods there.
+        """Return each static row's verdict on each node class, and whether each counting rule counts pods there.
 
-        Both are [rows, node classes]; a verdict has a bit per failing plug-in. ``is_shared``: they are cached with the
-        pod classes.
+        The arrays are [static rows, node classes] and [rules, node classes]; a verdict has a bit per failing plug-in.
+        ``is_shared``: they are cached with the pod classes, unless they depend on CSINodes or devices.
         """
         classes, nodes = self._classes, self._nodes
 
@@ -210,9 +210,9 @@ class Session:
 
     @property
     def class_values(self) -> ClassValues:
-        """Return the list in which callers cache numbers of the classes that can be checked.
+        """Return the cache of functions of a class, each with its values for all classes that can be checked.
 
-        Sessions with the same compiled classes share it.
+        Callers fill it. Sessions with the same compiled classes share it.
         """
         return self._classes.memo.get(ClassValues, ClassValues)
 
@@ -231,7 +231,10 @@ class Session:
         return np.fromiter((number[pod.index] for pod in pods), dtype=np.int32)
 
     def numbers(self, size: int) -> NDArray[np.int32]:
-        """Return session numbers by the index of classes, all below ``size``: int32[size], -1 = not in the session."""
+        """Return session numbers by ``PodClass.index``: int32[size], -1 = not in the session.
+
+        ``size`` must be greater than every index of the session's classes.
+        """
         numbers = np.full(size, -1, dtype=np.int32)
         number_by_index = self._classes.number
         numbers[np.fromiter(number_by_index, np.int64, len(number_by_index))] = np.fromiter(
@@ -256,7 +259,7 @@ class Session:
         return self._resources.readable(self.engine.free(node).tolist()), self.engine.slots(node)
 
     def mask_rows_without_taint(self, taint: Taint) -> NDArray[np.uint8]:
-        """Return which counter rows of the engine stop counting a node once it carries the taint: uint8[rows]."""
+        """Return 1 for each counter row of the engine that counts only nodes without the taint: uint8[rows]."""
         mask = np.zeros(self.engine.n_rows, dtype=np.uint8)
         part = self._classes.get_part(SpreadNumbers)
         mask[[] if part is None else part.leaving(taint)] = 1

@@ -375,7 +375,10 @@ class Volumes:
         )
 
     def get_dependencies(self, pod: PodClass) -> tuple[Any, ...]:
-        """Return the objects that a pod's claims refer to; all storage classes are one object."""
+        """Return the objects on which a pod's volumes depend, cached: claims, bound volumes, and all storage classes.
+
+        The collection of all storage classes is one object. None stands for an object that does not exist.
+        """
         cached = self._inputs_by_class.get(pod.index)
         if cached is not None and cached[0] is pod:
             return cached[1]

@@ -71,8 +71,9 @@ def to_plain_data(value: object, what: str = "object") -> Mapping[str, Any]:
 
 
 def coerce_hpa(value: object) -> HorizontalPodAutoscaler:
-    """Convert an object to a v2 HPA. A v2 struct is returned as it is, anything else is defaulted as by the API server.
+    """Convert an object of autoscaling/v1 or v2 to a v2 HPA with the API server's defaults.
 
+    A v2 struct is returned as it is: it is expected to have the defaults. Other objects are not validated.
     Raises :class:`~kscale.errors.InputError` for an object that cannot be read.
     """
     if isinstance(value, HorizontalPodAutoscaler):
@@ -465,7 +466,7 @@ def _is_value_of(type_: msgspec.inspect.Type, value: Any, bits: int) -> bool:
 
 
 def _go_type_name(type_: msgspec.inspect.Type, package: str, bits: int = 32) -> str:
-    """Return the type's name in Go. ``bits``: size of an integer."""
+    """Return the type's name in Go. ``package``: Go's package of structs. ``bits``: size of an integer."""
     if isinstance(type_, msgspec.inspect.IntType):
         return f"int{bits}"
     if isinstance(type_, msgspec.inspect.StrType):

@@ -169,7 +169,8 @@ def _choose_metric_name(index: int, guess: str, real: Sequence[str], known: Sequ
 def _guess_metric_name(index: int, kind: str, settings: Mapping[str, Any]) -> str:
     """Return the name that KEDA's operator gives to the metric of trigger ``index``, whose type is ``kind``.
 
-    If triggers of this type are not known, the name contains only the type.
+    ``settings``: the trigger's ``metadata``. If kscale does not know how the type is named, the name contains only the
+    type.
     """
     name, keys = _METRIC_NAME_KEYS.get(kind, (kind, ()))
     after = next((str(settings[key]) for key in keys if settings.get(key)), "")
@@ -183,7 +184,8 @@ _NAME_TRANSLATION: Final = str.maketrans(dict.fromkeys("/.:%()", "-"))
 def _build_trigger_metric(index: int, trigger: Mapping[str, Any], name: str) -> dict[str, Any] | None:
     """Build the metric of trigger ``index``; None if its target is missing or not a positive number.
 
-    ``name``: name of the ScaledObject.
+    ``name``: name of the ScaledObject, which the selector of an external metric contains. The target of a cron trigger
+    is 1 per pod.
     """
     kind, settings = trigger.get("type", ""), trigger.get("metadata") or {}
     if kind in ("cpu", "memory"):
@@ -208,7 +210,10 @@ def _is_positive(value: Any) -> bool:
 
 
 def _build_resource_metric(kind: str, trigger: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Build the metric of a cpu or memory trigger; None if its target is missing or invalid."""
+    """Build the metric of a cpu or memory trigger (``kind``); None if its target is missing or invalid.
+
+    ``settings``: the trigger's ``metadata``.
+    """
     type_ = trigger.get("metricType") or settings.get("type") or "Utilization"
     value = settings.get("value")
     if not _is_positive(value):

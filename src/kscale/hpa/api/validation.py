@@ -57,10 +57,10 @@ def build_cpu_metric(utilization: int = DEFAULT_CPU_UTILIZATION) -> MetricSpec:
 
 @typed
 def apply_defaults(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
-    """Return the object with defaults.
+    """Return a copy of the object with defaults.
 
-    The minimum is 1, the metric is cpu at 80 % if there is none, and each missing field of a behavior is filled in,
-    except the window for scaling down and tolerances.
+    The minimum is 1, and the metric is cpu at 80 % if there is none. Each missing field of a behavior is filled in,
+    except the window for scaling down and the tolerances.
     """
     spec = hpa.spec
     if spec.min_replicas is not None and spec.metrics and spec.behavior is None:

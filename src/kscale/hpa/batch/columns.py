@@ -54,7 +54,10 @@ class UnchangedRows:
 
     @classmethod
     def compare(cls, objects: list[Any], before: list[Any]) -> UnchangedRows:
-        """Find which ``objects`` were also in the last batch (``before``), by identity, not by value."""
+        """Find which ``objects`` were also in the last batch (``before``), by identity, not by value.
+
+        If both have the same length and at least half of the objects are in place, moved objects count as new.
+        """
         n = len(objects)
         if n == len(before):
             fresh = _names.other_objects(objects, before)
@@ -69,10 +72,9 @@ class UnchangedRows:
         return cls(source, fresh, in_place)
 
     def of_part(self, part: Callable[[Any], Any], objects: Sequence[Any], before: Sequence[Any]) -> UnchangedRows:
-        """Find in which rows a part of the objects is unchanged, by identity.
+        """Find the rows whose ``part(object)`` was also in the last batch, by identity.
 
-        ``part`` returns that part of an object. The rows of this object are those of ``objects``, compared with
-        ``before``.
+        ``objects``, ``before``: the objects of this batch and of the last one, as passed to :meth:`compare`.
         """
         if self.all:
             return self
@@ -85,7 +87,7 @@ class UnchangedRows:
 
     @property
     def all(self) -> bool:
-        """Return True if no row is new or has moved."""
+        """Return True if the rows are the same as in the last batch: none is new, has moved or has been removed."""
         return self.in_place and not len(self.fresh)
 
     def also(self, fresh: NDArray[np.bool_]) -> UnchangedRows:
@@ -94,7 +96,10 @@ class UnchangedRows:
         return UnchangedRows(source, np.flatnonzero(source < 0), self.in_place)
 
     def array(self, old: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
-        """Return an array of the unchanged values of ``old`` and, for the fresh rows, the values of ``new``."""
+        """Return an array of the unchanged values of ``old`` and, for the fresh rows, the values of ``new``.
+
+        Returns ``new`` itself if ``old`` is empty.
+        """
         if not len(old):
             return new
         out = old.copy() if self.in_place else old[self.source]
@@ -102,10 +107,10 @@ class UnchangedRows:
         return out
 
     def update(self, before: _Columns, read: Callable[[Sequence[int]], _Columns]) -> _Columns:
-        """Return the columns ``before`` (a dataclass) in the new order, with the fresh rows read again.
+        """Return the columns ``before`` (a dataclass) in the order of this batch, with the fresh rows read again.
 
-        If no row is new or has moved, ``before`` itself is returned. ``read`` is called once with the numbers of the
-        fresh rows, and returns their columns.
+        If :attr:`all` rows are unchanged, ``before`` itself is returned. ``read`` is called once with the numbers of
+        the fresh rows, and returns their columns.
         """
         if self.all:
             return before
@@ -120,7 +125,7 @@ class UnchangedRows:
     def list(self, old: Sequence[_T], new: Sequence[_T]) -> Sequence[_T]:
         """Return a list of the unchanged items of ``old`` and, for the fresh rows, the items of ``new``.
 
-        Returns ``old`` itself if nothing is new.
+        Returns ``old`` itself if :attr:`all` rows are unchanged.
         """
         if self.all:
             return old
@@ -360,7 +365,8 @@ class StateStore(MutableMapping[str, HPAState]):
     def put(self, keys: Sequence[str], histories: StateColumns, plain_states: Sequence[HPAState]) -> None:
         """Store the states after a batch, in the order of ``keys``.
 
-        ``histories``: columns of the histories; ``plain_states``: the states without histories.
+        ``histories``: columns of the histories; ``plain_states``: the states without histories. Both are stored
+        without a copy. States of other HPAs stay.
         """
         if self._last is not None and self._last[0] is keys:
             shelf = self._last[1]
@@ -374,9 +380,9 @@ class StateStore(MutableMapping[str, HPAState]):
                 self._single.pop(key, None)
 
     def get_columns(self, keys: Sequence[str]) -> tuple[StateColumns, Sequence[HPAState]]:
-        """Return the histories of HPAs and their states without histories, in the order of ``keys``.
+        """Return the histories of HPAs and their states apart from the histories, in the order of ``keys``.
 
-        An unknown HPA has the state of one that was never reconciled.
+        An unknown HPA has the state of one that was never reconciled. Histories in the states are to be ignored.
         """
         if self._last is not None and (self._last[0] is keys or self._last[0] == keys):
             return self._last[1].histories, self._last[1].plain_states
@@ -413,7 +419,7 @@ class StateStore(MutableMapping[str, HPAState]):
         return all_histories.take(np.array(rows, np.int64)), [all_states[row] for row in rows]
 
     def plain_state(self, key: str) -> HPAState | None:
-        """Return the state of one HPA without its histories, or None if the HPA is unknown."""
+        """Return the state of one HPA, whose histories are to be ignored, or None if the HPA is unknown."""
         location = self._where.get(key)
         return self._single.get(key) if location is None else location[0].plain_states[location[1]]
 

@@ -325,7 +325,8 @@ class Decisions(Result):
     def decided_by_metrics(self) -> NDArray[np.bool_]:
         """Return a mask of the HPAs that were decided by metrics and whose normalized proposals are in the columns.
 
-        HPAs that leave zero replicas are excluded: their columns hold the final replicas, not the normalized proposal.
+        HPAs with a failed metric are excluded, even if other metrics decided. So are HPAs that leave zero replicas:
+        their columns hold the final replicas, not the normalized proposal.
         """
         mask: NDArray[np.bool_] = (self.branch == _METRICS_BRANCH) & (self.invalid == 0)
         mask &= self.sizes["current"].values != 0
@@ -414,7 +415,8 @@ class ReconcileSummaries:
     def get(self, row: int) -> ReconcileSummary | None:
         """Return the summary of an HPA; None if the columns lack a part of it.
 
-        They have all of it if metrics decided, and all values of these metrics came from lists of pod usage.
+        They have all of it if metrics decided and none failed (:meth:`Decisions.decided_by_metrics`), all metrics were
+        read from lists of pod usage, and no write of the scale was refused.
         """
         in_columns, current, proposal, best, rescales, normalized, statuses, reasons = self._decided[row]
         metrics = self._specs.metric_lists[self._metric_list[row]]
@@ -437,7 +439,7 @@ class ReconcileSummaries:
         )
 
     def _is_joined(self, metric: SpecMetric) -> bool:
-        """Check whether a metric is read from a list of pod usage."""
+        """Check whether a metric was read from a list of the usage of all pods, not by a request per HPA."""
         key = metric.usage_key
         return key is not None and (key[:1] if key[0] == "resource" else key) in self._inputs.joined
 
@@ -447,8 +449,7 @@ class ReconcileSummaries:
         """Return (type, status code, reason, message) of the conditions that a decision by metrics sets or removes.
 
         ``statuses``, ``reasons``: codes of all types after the decision; ``metric``: name of the decisive metric;
-        ``rescales``: the decision changes the replicas to ``desired``.
-        Cached, as most HPAs share a few results.
+        ``rescales``: the decision changes the replicas to ``desired``. The list is cached, so do not change it.
         """
         key = statuses, reasons, metric, rescales and desired
         changes = self._changes.get(key)

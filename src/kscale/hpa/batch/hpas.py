@@ -85,7 +85,7 @@ class SpecMetric:
 
     @property
     def is_usage_metric(self) -> bool:
-        """Whether a list of pod metrics provides this metric."""
+        """Whether the metric is read from the resource metrics API, which lists the usage of pods."""
         return self.usage_key is not None and self.usage_key[0] == "resource"
 
 
@@ -120,7 +120,10 @@ class SpecColumns:
 def _update_spec_columns(
     hpas: Sequence[HorizontalPodAutoscaler], options: HPAOptions, before: SpecColumns, unchanged_rows: UnchangedRows
 ) -> SpecColumns:
-    """Return the columns of ``hpas``: unchanged rows are copied from ``before``, others are read."""
+    """Return the columns of ``hpas``: unchanged rows are copied from ``before``, others are read.
+
+    All rows are read if most of what ``before`` stores may be unused.
+    """
     if before.is_mostly_unused:
         return _build_spec_columns(hpas, options)
     if unchanged_rows.all:
@@ -191,8 +194,8 @@ def _number_equal_values(
 ) -> tuple[NDArray[np.int32], dict[bytes, int], list[int]]:
     """Assign numbers to values, so that equal values have equal numbers.
 
-    Returns the number of each value, all numbers, and the first row of each number that is not in ``known``. ``known``
-    itself does not change.
+    ``known``: earlier numbers by encoded value; it is not changed. Returns the number of each value, a mapping of all
+    earlier and new numbers, and the first row of each new number.
     """
     numbers, out, first = known, [], list[int]()
     for row, text in enumerate(map(_encode_key, values)):
@@ -625,6 +628,7 @@ class BatchSelectors:
     ) -> bool:
         """Return True if these inputs, compared with those of the constructor, would lead to the same selectors.
 
+        ``keys`` and ``selectors`` must be the identical objects, and ``selectors`` must not have changed.
         ``texts``: the target's selector of each HPA; ``metrics``: rows of HPAs that need metrics.
         """
         return (
@@ -637,7 +641,7 @@ class BatchSelectors:
         )
 
     def _has_equal_selectors(self, plain_states: Sequence[HPAState]) -> bool:
-        """Return True if states have the same selectors as the states that this object was built from."""
+        """Return True if selector and ``registered`` of each state equal those that this object was built from."""
         previous = self._known_states[0]
         return len(plain_states) == len(previous) and all(
             plain_states[row].registered == previous[row].registered
@@ -687,7 +691,7 @@ class BatchSelectors:
     def errors(self, selected: SelectedPods) -> NDArray[np.uint8]:
         """Return the selector error of each HPA, by the codes of ``TargetColumns.selector_error``.
 
-        HPAs that share a pod block each other.
+        HPAs that share a pod block each other. The result is cached while the pods are the same.
         """
         if self._errors is None or self._errors[0].rows is not selected.rows:
             self._errors = selected, self._find_ambiguous_selectors(selected)

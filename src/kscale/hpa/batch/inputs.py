@@ -133,11 +133,14 @@ class BatchColumns:
 
     @property
     def joined(self) -> Mapping[tuple[object, ...], JoinedUsage]:
-        """Return usage by pod, by usage source."""
+        """Return the joined pod usage by source (``CalculatorInputs.joined``); empty for columns without objects."""
         return {} if self.calculator is None else self.calculator.joined
 
     def store(self) -> SelectorStore:
-        """Return a store with the selectors of all registered HPAs, for step machines; built on first use."""
+        """Return a store with the selectors of all registered HPAs, for step machines.
+
+        All calls return the same store, built on first use.
+        """
         if not self.store_cache:
             out = SelectorStore()
             for (namespace, name), selector in self.registered.items():
@@ -154,7 +157,10 @@ class BatchColumns:
         return [pods.pod(number) for number in self.selected.rows[ends[group] : ends[group + 1]].tolist()]
 
     def answer(self, row: int, query: GetMetric, metrics: Callable[[GetMetric], Any]) -> Any:
-        """Return the response to a metric query of an HPA: from the joined usage, or else from ``metrics``."""
+        """Return the response to a metric query of an HPA: from the joined usage, or else from ``metrics``.
+
+        An error that ``metrics`` has for a request of pod usage (:meth:`MetricLists.refusal`) comes first.
+        """
         if isinstance(metrics, MetricLists) and (refused := metrics.refusal(query)) is not None:
             return refused
         source = find_usage_source(query)
@@ -334,7 +340,7 @@ def prepare_batch(
 
 
 def _take_rule_rows(rules: ScalingRuleColumns, which: NDArray[np.int32]) -> ScalingRuleColumns:
-    """Return the rules ``which`` of the columns; their policies are shared."""
+    """Return the rules with the row numbers ``which``, in their order; the columns of policies are shared."""
     return replace(
         rules,
         select=rules.select[which],
@@ -345,9 +351,9 @@ def _take_rule_rows(rules: ScalingRuleColumns, which: NDArray[np.int32]) -> Scal
 
 
 def _read_states(keys: Sequence[str], state: ControllerState) -> tuple[StateColumns, Sequence[HPAState]]:
-    """Return the histories of HPAs and their states without histories, in the order of ``keys``.
+    """Return the histories of HPAs and their states apart from the histories, in the order of ``keys``.
 
-    An unknown HPA has the state of one that was never reconciled.
+    An unknown HPA has the state of one that was never reconciled. Histories in the states are to be ignored.
     """
     if isinstance(state.hpas, LazyStates | StateStore):
         columns_and_rest = state.hpas.get_columns(keys)

@@ -241,9 +241,10 @@ class CalculatorInputsBuilder:
         return updated or join_usage(usage, self.pods, self.selected, self.selections, before)
 
     def _add_usage_rows(self, joined: JoinedUsage, key: tuple[str, str, str], numbers: NDArray[np.int64]) -> None:
-        """Set the samples and requests of all rows whose template number is in ``numbers``.
+        """Set the samples, and for utilization targets the requests, of all rows of some metrics.
 
-        ``key``: ``SpecMetric.usage_key`` of these templates. A row fails if the API has no usage of any of its pods.
+        ``numbers``: indices of the metrics in ``templates``; ``key``: their common ``SpecMetric.usage_key``. A row
+        fails if the API returns no item at all for its selection.
         """
         _, resource, container = key if key[0] == "resource" else (*key[:2], "")
         chosen = np.isin(self.template, numbers)
@@ -292,8 +293,9 @@ class CalculatorInputsBuilder:
     # -- one by one --------------------------------------------------------------------------------------------------
 
     def _request_metric(self, number: int) -> None:
-        """Request and store the values of all rows of template ``number`` one by one, or mark the rows as failed.
+        """Request and store the values of all rows of the metric ``templates[number]``, one by one.
 
+        Rows are marked as failed if the metric is malformed or a response is an error or cannot be read.
         A malformed metric and a response that cannot be read are also recorded in ``problems``.
         """
         metric, rows = self.templates[number], np.flatnonzero(self.template == number)

@@ -85,7 +85,7 @@ class SelectedPods:
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return the requests and the mask of :meth:`BatchPods.requests` for the pods of the given selections.
 
-        ``groups``: selections, ascending. The requests of all selections are cached.
+        ``groups``: selections, ascending. The result is cached only if ``groups`` are all selections.
         """
         if len(groups) < len(self.ends) - 1:
             rows = self.rows[concatenate_ranges(self.ends[groups], self.ends[groups + 1])]
@@ -103,15 +103,15 @@ class SelectedPods:
         return cached
 
     def rows_of(self, selections: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the row numbers of the pods of some selections (int64, ascending)."""
+        """Return the row numbers of the pods of ``selections`` (int64), one selection after the other."""
         return self.rows[concatenate_ranges(self.ends[selections], self.ends[selections + 1])]
 
     def find_changed_selections(
         self, ends: NDArray[np.int64], rows: NDArray[np.int64], stamps: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return the selections, ascending, whose pods are others now or have changed.
+        """Return the selections, ascending, that select other pods now, or of which a pod has changed.
 
-        ``ends``, ``rows``, ``stamps``: of the same selections now.
+        ``ends``, ``rows``, ``stamps``: the current columns of the same selections.
         """
         changed = np.diff(ends) != np.diff(self.ends)
         # Consecutive selections of unchanged size are at a constant distance from their old places.
@@ -131,10 +131,10 @@ class SelectedPods:
         old: Sequence[NDArray[Any]],
         new: Sequence[NDArray[Any]],
     ) -> list[NDArray[Any]]:
-        """Return columns of the selected pods, as copies.
+        """Build columns of this object's pods from columns of an earlier result of the same selections.
 
-        ``old``: the columns of the pods of ``before``, which are copied. ``new``: the columns of the pods of the
-        selections ``changed`` (ascending), which replace those of ``before``.
+        ``old``: columns of the pods of ``before``. ``new``: columns of the pods of the selections ``changed``
+        (ascending), which replace those of ``old``.
         """
         begins = np.append(0, changed + 1)  # of unchanged selections, between changed ones
         unchanged_ends = np.append(before.ends[changed], before.ends[-1])
@@ -156,7 +156,7 @@ class BatchPods(Protocol):
 
     @property
     def keys(self) -> Sequence[str]:
-        """Return ``namespace/name`` of each pod."""
+        """Return ``namespace/name`` by row number, also for rows that are not in use."""
         ...
 
     @property
@@ -184,7 +184,10 @@ class BatchPods(Protocol):
     def have_labels(
         self, rows: NDArray[np.int64], numbers: NDArray[np.int32], sets: Sequence[Mapping[str, str]]
     ) -> NDArray[np.bool_]:
-        """Check whether each pod has exactly the labels ``sets[numbers[i]]`` (True for a negative number)."""
+        """Check whether each pod ``rows[i]`` has exactly the labels ``sets[numbers[i]]``.
+
+        True for a negative number.
+        """
         ...
 
     def labels(self) -> Iterator[tuple[str, Mapping[str, str]]]:
@@ -354,7 +357,10 @@ class _ShapeRequests:
     def get(
         self, pods: PodSelection, container: str, resource: str, options: HPAOptions
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return each pod's request in milli-units (0 if there is none), and a mask of the pods without a request."""
+        """Return each pod's request in milli-units (0 if there is none), and a mask of the pods without a request.
+
+        Requests are cached by the pods' shape.
+        """
         shapes = pods.shapes
         key = (container, resource, options.gates["PodLevelResources"], options.legacy)
         size = int(shapes.max(initial=0)) + 1
@@ -393,7 +399,7 @@ class _ShapeRequests:
     def _compute_request(
         self, pods: PodSelection, shape: int, text: bytes, container: str, resource: str, options: HPAOptions
     ) -> tuple[int, int]:
-        """Return the request of a shape's pods in milli-units, and 1; (0, 2) if a container lacks the request."""
+        """Return the request of a shape's pods, encoded by :func:`_encode_request`. ``text``: JSON of one of them."""
         spec = self._decode_spec(text)
         has_pod_level = spec.resources is not None and not container
         pod = pods.exemplar(shape) if has_pod_level else _EquivalentPod(spec)

@@ -143,6 +143,7 @@ class CachedDecision(msgspec.Struct, frozen=True, gc=False):
     def is_stated_by(self, hpa: HorizontalPodAutoscaler) -> bool:
         """Check whether ``hpa`` is the HPA of this decision, with the status that was written.
 
+        If nothing was written, it must be the identical object.
         An equal decision then changes no condition. Observations depend on the previous replicas in the status
         (``_computation_labels`` of ``metric_proposals``), so these must be the same.
         """
@@ -154,14 +155,17 @@ class CachedDecision(msgspec.Struct, frozen=True, gc=False):
         )
 
     def with_new_metrics(self, hpa: HorizontalPodAutoscaler) -> CachedDecision:
-        """Return this decision for an ``hpa`` whose status already has all that was written: no write is left."""
+        """Return this decision for ``hpa``, whose status is the written one: ``written`` becomes None."""
         return self if self.written is None else msgspec.structs.replace(self, hpa=hpa, written=None)
 
 
 def is_unchanged_since_write(
     hpa: HorizontalPodAutoscaler, before: HorizontalPodAutoscaler, written: HorizontalPodAutoscalerStatus
 ) -> bool:
-    """Check whether ``hpa`` equals ``before`` except for the status ``written``, which it now has."""
+    """Check whether ``hpa`` is ``before`` with the status ``written``; its resource version may differ.
+
+    The spec must be the identical object.
+    """
     if hpa.spec is not before.spec or (hpa.status is not written and hpa.status != written):
         return False
     metadata = msgspec.structs.replace(before.metadata, resource_version=hpa.metadata.resource_version)

@@ -303,8 +303,8 @@ class _BatchReconcile:
     def _restart_with(self, current: CurrentObjects) -> None:
         """Prepare the batch again from the current objects.
 
-        An HPA that no longer exists is dropped. One is left for the next batch if it was replaced by another object,
-        has no known scale any more, or needs a response that was not requested.
+        An HPA that no longer exists is dropped. An HPA is left for the next batch if another object of its name has
+        replaced it, its scale is not known any more, or it needs a response that was not requested.
         """
         removed, postponed = set(), set()
         hpas = list(self.hpas)
@@ -367,8 +367,8 @@ class _BatchReconcile:
     def _find_repeated_rows(self) -> list[CachedDecision | None]:
         """Return for each row the cached decision of the last batch if its result is the same now, else None.
 
-        Decisions of which only metric values changed are put into ``concluded``, and their rows into ``changed_usage``
-        if a usage changed.
+        Cached decisions from which the new ones differ only in metric values and sizes of proposals are put into
+        ``concluded``, and their rows into ``changed_usage`` if a usage changed.
         """
         before = self.before
         repeated: list[CachedDecision | None] = [None] * len(self.hpas)
@@ -444,7 +444,7 @@ class _BatchReconcile:
     def _start_update(self, row: int) -> _MetricsUpdate | None:
         """Return the pending status write of an HPA of which only metric values changed since the last batch.
 
-        None for any other HPA, and if the values may be the same, too.
+        None for an HPA outside ``changed_usage``, and without the gate StaleControllerConsistencyHPA.
         """
         if row not in self.changed_usage or not self.options.gates["StaleControllerConsistencyHPA"]:
             return None
@@ -457,10 +457,12 @@ class _BatchReconcile:
         return _MetricsUpdate(self, row, self.concluded[row], status)
 
     def _start_run(self, row: int) -> ReconcileRun:
-        """Start the step machine of one HPA and run it until it needs an action.
+        """Create the step machine of one HPA, and run it as far as no action is needed.
 
-        A machine whose HPA changes its replicas, or has a known decision whose status must be written, does not run
-        yet. A known decision without a change of replicas is cached in ``rows``.
+        - Replicas change: the machine does not run yet.
+        - The columns have the decision, and replicas stay: the decision is cached in ``rows``. The machine does not run
+          yet if the status must be written, and is done otherwise.
+        - Otherwise: the machine runs until it needs an action.
         """
         known, hpa = self._get_precomputed_decision(row), self.hpas[row]
         rescales = self.rescales[row]
@@ -528,8 +530,9 @@ class _BatchReconcile:
         return self.decisions.get_normalized()
 
     def _get_precomputed_decision(self, row: int) -> PrecomputedDecision | None:
-        """Return the decision in the columns, or None if something failed and the HPA must be reconciled in full.
+        """Return the decision in the columns, or None if the HPA must be reconciled in full.
 
+        That is so if metrics did not decide, a metric failed, the scale is unknown, or the controller is a legacy one.
         Recommendations are filled in only if the replicas change; otherwise they stay in columns.
         """
         scale = self.inputs.scales[row]
@@ -550,9 +553,9 @@ class _BatchReconcile:
         ]
 
     def _list_calculated_errors(self, row: int) -> list[CalculatedReplicas] | None:
-        """Return the calculator's error for each metric of an HPA all of whose metrics failed in the calculation.
+        """Return the calculator's error for each metric of an HPA, if all of them failed in the calculation.
 
-        None for any other HPA, for metrics other than the utilization of a resource, and if an error names a pod.
+        None if a metric did not fail there or has no utilization target, or if an error names a pod.
         """
         targets, rows, results = self.inputs.targets, self.inputs.rows, self.decisions.metrics
         errors: list[CalculatedReplicas] = []
@@ -597,7 +600,7 @@ class _BatchReconcile:
         yield from Progress(now).together([partial(self._run_steps, run)])
 
     def may_begin(self, now: Moment) -> bool:
-        """Check whether there is time to write another HPA at ``now``."""
+        """Check whether there is time to write another HPA at ``now``. The first call starts the time limit."""
         if self.within is None:
             return True
         if self.until is None:  # set at the first write, so that every batch writes some HPAs
@@ -671,7 +674,10 @@ class _BatchReconcile:
         yield from progress.emit(*events)
 
     def _report_finished_runs(self, runs: Sequence[ReconcileRun]) -> Steps[None]:
-        """Emit the events and observations of all HPAs whose reconcile performed no action."""
+        """Emit the events and observations of all HPAs whose reconcile performed no action.
+
+        ``runs``: those of them that ran; the others are ``repeated_rows``.
+        """
         yield from self.progress.emit(*[event for run in runs for event in run.events])
         known = self.repeated_rows
         if len(known) > known.count(None) or any(run.observations for run in runs):
@@ -680,9 +686,9 @@ class _BatchReconcile:
     # -- state -------------------------------------------------------------------------------------------------------
 
     def _conclude_updates(self) -> tuple[dict[str, HorizontalPodAutoscalerStatus], dict[int, HPAState], set[int]]:
-        """Cache the decisions of HPAs whose new metric values were written.
+        """Cache the decisions of ``updates`` whose new metric values were written.
 
-        Returns their statuses by key, their changed states by row, and the rows that were not written.
+        Returns their statuses by key, their states by row if these changed, and the rows of updates without a write.
         """
         written, changed, unfinished = {}, {}, set()
         for row, update in self.updates.items():
@@ -824,9 +830,9 @@ class _MetricsUpdate(SingleAction):
         )
 
     def find_written_version(self) -> WrittenVersion | None:
-        """Return the version of the HPA that was written; None if it is unknown.
+        """Return the version to store in the HPA's state: the one that the write returned.
 
-        If it is unknown and the last recorded version is that of a deleted HPA of the same name, return that one.
+        If it returned none: the stored version if that belongs to a deleted HPA of the same name, else None.
         """
         uid = self.batch.hpas[self.row].metadata.uid
         if self.version is not None:
@@ -867,7 +873,8 @@ def is_stable_batch(result: BatchResult) -> bool:
     """Check whether the age of samples cannot change the decisions of a batch any more.
 
     True if all HPAs were decided over columns, no replicas changed, and all samples (if any) were taken at least a
-    window after the last pod transition: later samples then count in the same way (``groupPods``).
+    window after the last pod transition: later samples then count in the same way (``groupPods``). False if there are
+    samples but no pods.
     """
     if result.records or result.problems or result.unfinished or result.late or result.decisions.rescaled.any():
         return False

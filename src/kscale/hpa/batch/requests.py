@@ -192,7 +192,7 @@ class MetricLists:
     ) -> None:
         """Add the API's response to a request with ``selector`` for a metric's series, whatever labels the values have.
 
-        Values of :meth:`add_external` no longer count for this selector.
+        Values of :meth:`add_external` no longer count for this selector. Further calls for the same request add values.
         """
         self.external = True
         self._answered.setdefault((namespace, metric, selector), []).extend(items)
@@ -402,7 +402,10 @@ class MetricResponses(MetricLists):
             self.replace_pod_metrics(PodUsage.concatenate(lists))
 
     def refusal(self, query: GetMetric) -> ApiError | None:
-        """Return the error of a failed request of a namespace's pod usage, or None."""
+        """Return the error of the request of pod usage in the query's namespace, if it failed.
+
+        None for a query of another API.
+        """
         return self._refused.get(query.namespace) if query.api == "resource" else None
 
     def __call__(self, query: GetMetric) -> Any:
@@ -447,11 +450,13 @@ def request_scales_steps(
     within: int | None = None,
     took: dict[Any, int] | None = None,
 ) -> Steps[dict[str, Any]]:
-    """Return the scale of every target, or its error, by ``keys`` of the HPAs. Scales in ``known`` are not requested.
+    """Return the scale of every target, or its error, by ``keys`` of the HPAs.
 
-    An HPA whose target's kind cannot be resolved has no entry. ``at_most``: how many requests run at a time.
-    ``within``: timeout in nanoseconds (None for no timeout). ``took`` receives the duration of each request in
-    nanoseconds.
+    Scales in ``known`` are returned without a request. An HPA whose target's kind cannot be resolved has no entry. A
+    request that timed out has an error for which :func:`is_late_response` is true.
+
+    ``at_most``: how many requests run at a time. ``within``: timeout in nanoseconds (None for no timeout). ``took``
+    receives the duration of the request for each HPA, by its key, in nanoseconds.
     """
     unknown = [row for row, key in enumerate(keys) if key not in known]
     if not unknown:
@@ -478,8 +483,9 @@ def request_metrics_steps(
 ) -> Steps[MetricResponses]:
     """Return the responses of the metrics APIs.
 
-    ``at_most``: how many requests run at a time. ``within``: timeout in nanoseconds (None for no timeout). ``took``
-    receives the duration of each request in nanoseconds.
+    ``at_most``: how many requests run at a time. ``within``: timeout in nanoseconds (None for no timeout); a request
+    that timed out has an error for which :func:`is_late_response` is true. ``took`` receives the duration of each
+    request in nanoseconds.
     """
     responses: list[tuple[Any, int]] = []
     if metric_requests:

@@ -245,7 +245,7 @@ class StateColumns:
         return StateColumns(self.fresh, self.past.with_room(), self.added.with_room(), self.removed.with_room())
 
     def take(self, rows: NDArray[np.int64]) -> StateColumns:
-        """Return the given rows in the given order."""
+        """Return the given rows in the given order. Histories may be shared, as in :meth:`HistoryColumns.take`."""
         return StateColumns(self.fresh[rows], self.past.take(rows), self.added.take(rows), self.removed.take(rows))
 
     def concatenate(self, other: StateColumns) -> StateColumns:

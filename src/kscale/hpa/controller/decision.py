@@ -144,7 +144,7 @@ class MetricDetail(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
     @property
     def filled_in(self) -> bool:
-        """Return whether the decision was made with missing or unready pods filled in."""
+        """Return whether the proposal counts assumed values of pods that are not ready or have no metrics."""
         return "second_pass" in self.path
 
     @property
@@ -272,7 +272,7 @@ def build_decision(
     """Build the decision of one HPA from the summary ``row`` of its reconcile.
 
     ``best``: index of the metric with the highest proposal, or -1. ``scale``: the target's scale; any other object if
-    the scale could not be read.
+    the scale could not be read. ``warnings`` and ``pod_owners`` (number of selected pods by owner) are only copied.
     """
     tolerances = get_tolerances(hpa, options)
     details = [
@@ -470,6 +470,7 @@ def _explain_metric(
     """Return a note if the value overflows, or if value and target do not explain the proposal; otherwise empty.
 
     ``per_pod``, ``total``: whether the metric is an Object or External metric that is compared per pod, or as a total.
+    ``tolerated``: result of :func:`_is_tolerated`.
     """
     current, status = scale.spec.replicas, scale.status.replicas
     if per_pod and status == 0:

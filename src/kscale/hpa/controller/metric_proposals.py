@@ -96,7 +96,8 @@ class RESTMetricsClient(msgspec.Struct, eq=False):
         """Request the usage of a resource by pod, in thousandths of its unit.
 
         A pod is left out if a container that counts has no value of the resource. ``container``: the only container
-        that counts; empty for all. Raises :class:`MetricsError` for an error and for an empty response.
+        that counts; empty for all. Raises :class:`MetricsError` for an error, for an empty response, and for a
+        malformed time or window.
         """
         query = GetMetric(api="resource", namespace=namespace, kind="Pod", selector=selector)
         response: PodMetricsList = _read_response("resource", (yield from self._progress.act(query)))
@@ -264,7 +265,7 @@ class MetricError(msgspec.Struct, frozen=True, gc=False):
 
 
 def get_tolerances(hpa: HorizontalPodAutoscaler, options: HPAOptions) -> Tolerances:
-    """Return the global tolerance, or the one in ``behavior``, for each direction."""
+    """Return the tolerance in ``behavior`` (gate HPAConfigurableTolerance), or else the flag's, for each direction."""
     down = up = options.horizontal_pod_autoscaler_tolerance
     behavior = hpa.spec.behavior
     if behavior is not None and options.gates["HPAConfigurableTolerance"]:
@@ -476,7 +477,10 @@ def _get_error_prefix(source: PodsMetricSource | ObjectMetricSource | ExternalMe
 
 
 def get_resource_target(target: MetricTarget) -> tuple[str, int | None]:
-    """Return the calculator mode and the target (milli-units or percent, None if unset) of a resource."""
+    """Return the calculator mode and the target (milli-units or percent, None if unset) of a resource.
+
+    An average value takes precedence over a utilization, whatever the target's type.
+    """
     if target.average_value is not None:
         return "usage", target.average_value.milli_value()
     return "utilization", target.average_utilization
@@ -485,7 +489,8 @@ def get_resource_target(target: MetricTarget) -> tuple[str, int | None]:
 def get_value_target(source: ObjectMetricSource | ExternalMetricSource) -> tuple[str, int | None]:
     """Return the calculator mode and the target (milli-units, None if unset) of an Object or External metric.
 
-    The target of an Object metric must be set in the field that the target's type names.
+    The target of an Object metric is read only from the field that the target's type names. If that is unset, returns
+    ``object_value`` and None.
     """
     wanted = source.target
     if isinstance(source, ExternalMetricSource):

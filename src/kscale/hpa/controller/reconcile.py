@@ -308,9 +308,9 @@ class ReconcileMachine:
         return build_reconcile_observations(self.action, self.error_class, self.context.now, self.context.progress.now)
 
     def _check_version(self, seen_version: str | None) -> str:
-        """Return an error if the object is older than this controller's last write, else an empty string.
+        """Return an error if ``seen_version`` is older than this controller's last write, else an empty string.
 
-        Clears the record of that write once the object is as new.
+        None counts as up to date. Without an error, the record of a write of this object is cleared.
         """
         written = self.context.state.written
         if written is None or written.uid != self.context.hpa.metadata.uid:
@@ -520,7 +520,7 @@ class ReconcileMachine:
         return is_tracked and condition is not None and condition.status == "True"
 
     def _has_object_metric(self) -> bool:
-        """Check whether the spec has an Object or External metric, which needs no pods."""
+        """Check whether the spec has an Object or External metric: these can be computed without pods."""
         return any(spec.type in ("Object", "External") for spec in self.context.hpa.spec.metrics or ())
 
     def _rescale(self, target: TargetScale, desired: int) -> StepsOf[PutScale | GetScale | Wait | Emit, str]:

@@ -187,9 +187,9 @@ def get_pod_requests(
 def get_pod_request(pod: Any, container: str, resource: str, options: HPAOptions) -> int | str:
     """Return the request of one pod in milli-units, or an error text if it has none.
 
-    An empty ``container`` means the pod-level request if there is any, else the sum of all containers and sidecars,
-    wrapped to 64 bits. The legacy profile ignores sidecars, and a container that the pod lacks has a request of 0 in
-    it.
+    With an empty ``container``: the pod-level request if the pod has pod-level requests of any resource (gate
+    PodLevelResources), else the sum of all containers and sidecars, wrapped to 64 bits. The legacy profile ignores
+    sidecars, and takes 0 as the request of a container that the pod lacks.
     """
     spec = pod.spec
     level = options.gates["PodLevelResources"]
@@ -337,10 +337,13 @@ def calculate_row(
 ) -> CalculatedReplicas:
     """Calculate one row with the kernel (``kscale._native._hpa.calculate_replicas``).
 
-    ``mode`` indexes :data:`CALCULATION_MODES`. ``target`` is in percent for utilization, else in milli-units, as are
-    ``requests`` of pods, ``values`` of an object or external metric, and ``extra``, the values of pods that are not
-    listed. ``bad_request``: index of the first pod without a request, and its error. ``timestamp`` and ``groups`` are
-    copied to the result.
+    - ``mode``: index into :data:`CALCULATION_MODES`; ``target``: percent for utilization, else milli-units;
+    - ``current``: replicas in the target's spec; in its status for the modes that end with ``_per_pod``;
+    - ``cpu``: the metric is of the resource cpu, so that the start-up rules apply;
+    - ``requests``: of pods; ``values``: of an object or external metric; ``extra``: values of pods that are not listed;
+      all in milli-units;
+    - ``bad_request``: index of the first pod without a request (-1: none), and its error;
+    - ``timestamp``, ``groups``: only copied to the result.
     """
     columns = _hpa.calculate_replicas(
         np.array([mode], np.uint8),
@@ -635,7 +638,7 @@ class ReplicaCalculator:
         namespace: str,
         selector: str,
     ) -> CalculationSteps:
-        """Calculate replicas from the values of ``request``.
+        """Calculate replicas from the values of ``request``. Other arguments as for :func:`calculate_row`.
 
         Pods are listed only if there are replicas now and their number would change.
         """

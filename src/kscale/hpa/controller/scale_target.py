@@ -46,7 +46,10 @@ class SelectorStore:
         """Number that changes with every modification."""
 
     def put_if_absent(self, namespace: str, name: str, selector: str | None = None) -> bool:
-        """Register an HPA and its ``selector`` (None: no pods yet). Return False if the HPA is already registered."""
+        """Register an HPA and its ``selector`` (None: no pods yet).
+
+        Return False, without a change, if the HPA is already registered.
+        """
         if self.is_registered(namespace, name):
             return False
         self._insert(namespace, name, _parse_or_nothing(selector))
@@ -97,7 +100,10 @@ class SelectorStore:
         return tuple(self._namespaces)
 
     def entries(self, namespace: str) -> Mapping[str, Selector]:
-        """Return the selectors of a namespace by the HPA's name."""
+        """Return the selectors of a namespace by the HPA's name. It is the stored mapping: do not change it.
+
+        An HPA without pods has a selector that matches nothing.
+        """
         return self._namespaces.get(namespace, {})
 
     def matching(self, namespace: str, label_sets: Iterable[Mapping[str, str] | None], limit: int = 0) -> list[str]:
@@ -121,11 +127,16 @@ def _parse_or_nothing(selector: str | None) -> Selector:
 def check_selector(
     context: ReconcileContext, text: str, selectors: SelectorStore | None, *, alone: bool = False
 ) -> StepsOf[List | Emit, str]:
-    """Register the selector of the target, and check that no other HPA selects its pods.
+    """Store the selector ``text`` of the target, and check that no other HPA selects its pods.
 
-    Returns the error, or an empty text; an invalid, missing or ambiguous selector also sets the condition and emits an
-    event. ``alone``: it is already known that no other HPA selects the pods, so they are not listed. The legacy profile
-    only parses the selector.
+    The selector is stored in ``selectors`` and in the HPA's state. Returns an empty text, or the error:
+
+    - the selector is missing, invalid or ambiguous, which also sets a condition and emits an event;
+    - the HPA is not registered any more;
+    - the pods cannot be listed.
+
+    ``alone``: it is already known that no other HPA selects the pods, so they are not listed. ``selectors`` None: other
+    HPAs are not checked. The legacy profile only parses the selector.
     """
     if not text:
         yield from context.warn("SelectorRequired", "selector is required")
@@ -190,8 +201,8 @@ def find_scale(
 ) -> StepsOf[GetScale | WriteStatus | Emit, TargetScale | NoScale]:
     """Request the target's scale from the resources that serve the target's kind, until one has a scale.
 
-    Returns NoScale, after setting the condition, emitting an event and writing the status, if the reference is invalid,
-    its kind is unknown, or no resource has a scale (with the first error).
+    Returns NoScale if the reference is invalid, its kind is unknown, or no resource has a scale (with the first error).
+    The condition is set, an event emitted and the status written before that.
     """
     reference, namespace = context.hpa.spec.scale_target_ref, context.hpa.metadata.namespace
     try:

@@ -197,5 +197,8 @@ def _check_state(key: str, state: HPAState) -> None:
 
 
 def stable_state() -> HPAState:
-    """Return a state without past recommendations and scale events, so that no window restrains a change."""
+    """Return a state without past recommendations and scale events, so that no window restrains a change.
+
+    Unlike with a new :class:`HPAState`, the first reconcile does not record the current replicas as a recommendation.
+    """
     return HPAState(recommendations=())

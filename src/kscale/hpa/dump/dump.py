@@ -89,9 +89,9 @@ class Dump:
     keda_refusals: dict[str, list[str]] = field(default_factory=dict)
 
     def mapper(self) -> RESTMapper:
-        """Return the known mapper, or build one.
+        """Return ``known_mapper``, or else a new mapper of the built-in kinds and the custom kinds in the dump.
 
-        It is built of the built-in kinds, and of custom kinds that are defined or present.
+        Custom kinds are those of definitions and of scale targets.
         """
         if self.known_mapper is not None:
             return self.known_mapper
@@ -102,7 +102,10 @@ class Dump:
         return RESTMapper([ServedResource(group, "", kind, name) for (group, kind), name in named.items()])
 
     def scales(self) -> dict[str, Scale | ApiError]:
-        """Return the scale of every HPA's target, or its error, by the HPA's ``namespace/name``."""
+        """Return the scale of every HPA's target, or its error, by the HPA's ``namespace/name``.
+
+        These are ``known_scales`` if set; otherwise they are computed from the targets, at each call.
+        """
         if self.known_scales is not None:
             return self.known_scales
         mapper = self.mapper()
@@ -144,9 +147,10 @@ class Dump:
             return ApiError(str(error))
 
     def assumed_scale(self, hpa: HorizontalPodAutoscaler) -> str:
-        """Return a text on what kscale assumes of a target's scale, because its CustomResourceDefinition is missing.
+        """Return a text on how the scale of an HPA's target is read although its CustomResourceDefinition is missing.
 
-        Also if the input lacks a target of such a kind. Empty if nothing is assumed.
+        If the input lacks the target as well, the text says so. Empty for built-in and defined kinds, and if a live
+        cluster returned the scale.
         """
         if self.unanswered is not None:  # a live cluster has returned the scale
             return ""
@@ -204,7 +208,7 @@ class Dump:
         ]
 
     def keep_namespaces(self, namespaces: Collection[str]) -> None:
-        """Keep only the HPAs of these namespaces."""
+        """Drop the HPAs of all other namespaces from the dump, in place. Its other objects stay."""
         self.hpas = {key: hpa for key, hpa in self.hpas.items() if hpa.metadata.namespace in namespaces}
 
     def build_stable_state(self) -> ControllerState:
@@ -221,7 +225,7 @@ class Dump:
     ) -> Decisions:
         """Decide all HPAs of the dump together, as HPAs that select the same pods block each other.
 
-        ``state`` None: no past restrains a change. ``now`` None: the newest time of the dump, or the beginning of 1970
+        ``state`` None: :meth:`build_stable_state`. ``now`` None: the newest time of the dump, or the beginning of 1970
         if the dump has no time. Raises ``InputError`` if there is no time at all and ``state`` has HPAs.
         """
         time = self.newest if now is None else moment(now)

@@ -327,7 +327,7 @@ class _DumpReader:
             self._add_record(record, group, scope)
 
     def _start_list(self, source: str, place: str, at: int, *, again: bool = False) -> None:
-        """Give the records that follow the next list number, unless they belong to the list of the last call.
+        """Start a new list number for the following records, unless they belong to the list of the last call.
 
         ``at``: index in the list of the last record read, or -1. ``again``: the same list is read a second time.
         """
@@ -569,7 +569,7 @@ class _DumpReader:
     def _add_hpa(self, data: Mapping[str, Any], *, stored: bool = True) -> None:
         """Add an HPA from plain data. A stored one may break rules that apply to new objects only.
 
-        Raises InputError if it cannot be decoded.
+        Raises InputError if it cannot be decoded or is invalid.
         """
         try:
             hpa = decode_hpa(data)
@@ -578,7 +578,10 @@ class _DumpReader:
         self._store_hpa(validate_stored(hpa, is_stored=stored and bool(hpa.metadata.resource_version)))
 
     def _store_hpa(self, out: Admission) -> None:
-        """Add an admitted HPA. Raises InputError with the API server's errors if it was rejected."""
+        """Add an admitted HPA. Raises InputError with the API server's errors if it was rejected.
+
+        It replaces an earlier HPA of the same name, which is recorded as a duplicate.
+        """
         if out.hpa is None:
             raise InputError([Problem(str(each).partition(": ")[2], field=each.field) for each in out.errors])
         status = out.hpa.status
@@ -647,7 +650,8 @@ class _DumpReader:
     def _finish(self) -> None:
         """Generate the HPAs of ScaledObjects and add usage and pod labels to the metrics, after everything is read.
 
-        A paused ScaledObject has no HPA: one in the dump is removed. Raises one ``InputError`` with all problems.
+        A paused ScaledObject has no HPA: one in the dump is removed. Raises one ``InputError`` with all problems of
+        generated HPAs and external metrics.
         """
         problems: list[Problem] = []
         refusals = self._check_scaled_objects()

@@ -146,8 +146,8 @@ class DumpPods:
     def scan(self, view: memoryview, source: str, place: str) -> ScannedList | None:
         """Read a JSON list whose pods are stored as columns.
 
-        None if the list is empty, or if the text is not a JSON list or has a syntax error. The caller then reads the
-        text in another way.
+        ``source``, ``place``: where the list is, for messages. None if the list is empty, or if the text is not a JSON
+        list or has a syntax error. The caller then reads the text in another way.
         """
         scanned = self.store.reader.scan(view, source, place)
         return scanned if scanned is not None and len(scanned) else None
@@ -256,8 +256,8 @@ class ExternalMetricLists(msgspec.Struct, eq=False):
     def add(self, number: int, scope: MetricsScope, item: ExternalMetricValue, source: str) -> bool:
         """Add a value of list ``number`` to the values of its scope.
 
-        Returns False if the scope has neither HPA nor selector: the value counts for every HPA of its namespace that
-        selects it.
+        Returns False if the scope has neither HPA nor selector: the caller then adds the value to the metrics, where it
+        counts for every HPA of its namespace that selects it.
         """
         if scope.hpa or scope.selector:
             self._scoped.setdefault((number, item.metric_name), _ExternalList(scope, source)).items.append(item)
@@ -276,10 +276,11 @@ class ExternalMetricLists(msgspec.Struct, eq=False):
     def resolve(
         self, hpas: Mapping[str, HorizontalPodAutoscaler], owners: Mapping[str, str], metrics: MetricLists
     ) -> list[Problem]:
-        """Add the values to ``metrics``, and return problems for ambiguous values, which are dropped.
+        """Add the values of scoped lists to ``metrics``, and return problems for ambiguous and conflicting values.
 
-        If two lists of one scope have different values, the values of the first are added. ``owners``: the key of an
-        HPA by the key of the ScaledObject that it is generated from.
+        Of scoped lists with different values for one selector, the first is added. Values without labels that several
+        selectors could mean, or that conflict, are dropped from ``metrics``. ``owners``: the key of an HPA by the key
+        of the ScaledObject that it is generated from.
         """
         users = _find_selector_users(hpas.values())
         problems: list[Problem] = []
@@ -344,7 +345,8 @@ def _find_list_selector(
 ) -> str | Problem:
     """Return the selector with which a scoped list was requested, or a problem if that is not clear.
 
-    ``owners``: the key of an HPA by the key of its ScaledObject. ``users``: see :func:`_find_selector_users`.
+    ``name``: of the metric. ``owners``: the key of an HPA by the key of its ScaledObject. ``users``: see
+    :func:`_find_selector_users`.
     """
     where = f"ExternalMetricValueList {scope}"
     if scope.selector:

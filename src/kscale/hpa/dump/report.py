@@ -86,8 +86,9 @@ class PodOwners(msgspec.Struct, eq=False):
     def count(self, selected: Sequence[tuple[HorizontalPodAutoscaler, str]]) -> list[Counter[str]]:
         """Count by owner the pods that each HPA's selector matches.
 
-        An owner is ``Kind/name``, or empty for pods without one. Pods that are being deleted or have failed are left
-        out, as upstream leaves them out. Raises SelectorError for an invalid selector.
+        ``selected``: HPAs with their targets' selectors. An owner is ``Kind/name``, or empty for pods without one. Pods
+        that are being deleted or have failed are left out, as upstream leaves them out. Raises SelectorError for an
+        invalid selector.
         """
         counts: list[Counter[str]] = []
         size = _SELECTED_TOGETHER
@@ -101,7 +102,7 @@ class PodOwners(msgspec.Struct, eq=False):
     def _count_batch(
         self, selected: Sequence[tuple[HorizontalPodAutoscaler, str]], selections: PodSelections
     ) -> list[Counter[str]]:
-        """Count by owner the pods of some HPAs, without failed pods and those being deleted; see :meth:`count`."""
+        """Count by owner the pods of some HPAs as :meth:`count` does. ``selections``: the pods of each HPA."""
         owners = [Counter[str]() for _ in selected]
         pods = selections.pods
         is_counted = (pods.deleted == ZERO_TIME) & (pods.phase != PHASES.index("Failed"))
@@ -158,7 +159,8 @@ def _guess_replica_set_owner(
 ) -> _Owner | None:
     """Guess API version, kind and name of a ReplicaSet's owner that the input lacks, from the name ``NAME-HASH``.
 
-    ``labels``: of its pods; ``owner``: the ReplicaSet. None if ``owner`` is of another kind or the name does not fit.
+    ``labels``: of its pods; ``owner``: the ReplicaSet; ``target``: that of the HPA, which is the owner if ``NAME`` is
+    its name. None if ``owner`` is of another kind or the name does not fit.
     """
     if owner[1] != "ReplicaSet":
         return None
@@ -288,7 +290,7 @@ def hpa_report(
     state : ControllerState, optional
         State of the controller. Default: stable, or with ``fresh`` that of a controller that has just started.
     fresh : bool
-        Use the state of a controller that has just started.
+        Use the state of a controller that has just started. Not to be combined with ``state``, which takes precedence.
     now : datetime or Moment, optional
         Time of the decisions. Default: the newest time in the dump.
     options : HPAOptions, optional
@@ -364,8 +366,10 @@ def _count_shared_pods(
 ) -> list[dict[str, int]]:
     """Return each HPA's number of selected pods by owner, with the HPA's target first.
 
-    Empty for an HPA whose pods, as far as their owners are known, all belong to its target, and for one without a
-    scale, a selector or a metric that depends on pods.
+    Empty for an HPA if
+
+    - all selected pods belong to its target, or no owner of them is known;
+    - or it has no scale, no selector, or no metric that depends on pods.
     """
     shared: list[dict[str, int]] = [{} for _ in hpas]
     selected = []

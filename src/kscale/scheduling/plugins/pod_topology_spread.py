@@ -254,7 +254,7 @@ class SpreadNumbers(Part):
         }
 
     def leaving(self, taint: Taint) -> list[int]:
-        """Return the numbers of the counter rows that stop counting a node once it has the taint."""
+        """Return the numbers of the counter rows that count only nodes without the taint."""
         return [
             number
             for number, pod in self._honouring.items()

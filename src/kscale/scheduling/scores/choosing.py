@@ -65,7 +65,8 @@ def node_scores(
     Returns
     -------
     NodeScores
-        Scores by plug-in, totals, and the chosen node. Without scores if the pod has an invalid preference.
+        Scores by plug-in, totals, and the chosen node (None if no node fits). If the pod has an invalid preference,
+        there are no scores, and a node is chosen only if it is the only one that fits.
 
     Raises
     ------

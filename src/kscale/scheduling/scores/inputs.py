@@ -243,7 +243,10 @@ class Counters:
     # -- counters ----------------------------------------------------------------------------------------------------
 
     def add_classes(self, pods: Iterable[PodClass]) -> None:
-        """Add the counters that scores of these classes read; these are all classes that will be scored and placed."""
+        """Add the counters that scores of the classes ``pods`` read.
+
+        These must be all classes that will be scored or placed.
+        """
         classes = list(pods)
         for pod in (*self._ctx.snapshot.placed_classes, *classes) if self._near else ():
             for term in self._carries(pod):
@@ -291,7 +294,7 @@ class Counters:
             self._weighted_rows[pod.index] = weighted_rows
 
     def _compile_preferences(self, pod: PodClass, terms: tuple[WeightedPodAffinityTerm, ...]) -> list[tuple[Term, int]]:
-        """Return a pod's preferred terms with their weights; an empty list if a term is invalid."""
+        """Return the preferred ``terms`` of a pending pod with their weights; an empty list if a term is invalid."""
         try:
             compiled = incoming_terms(pod, [preferred.pod_affinity_term for preferred in terms], self._ctx)
         except SelectorError:  # its PreFilter fails
@@ -299,7 +302,11 @@ class Counters:
         return [(term, preferred.weight) for term, preferred in zip(compiled, terms, strict=True)]
 
     def _carries(self, pod: PodClass) -> dict[Term, int]:
-        """Return the terms that placed pods of the class have for other pods, with weights (anti-affinity < 0)."""
+        """Return the terms that placed pods of the class have for other pods, with their summed weights.
+
+        Preferred anti-affinity has weights below 0. Required affinity has the weight ``hard_pod_affinity_weight``, and
+        is left out if that is 0. Invalid terms are left out.
+        """
         weight_of: dict[Term, int] = {}
         parts = [(pod.preferred_affinity, 1), (pod.preferred_anti_affinity, -1)]
         for terms, sign in parts:
@@ -340,7 +347,7 @@ class Counters:
         return self._weighted_rows.get(pod.index, [])
 
     def get_affected_rows(self, pod: PodClass) -> list[tuple[int, int]]:
-        """Return (row, increment) for the rows that a placed pod of the class counts in."""
+        """Return (row, increment) for the rows whose counts change when a pod of the class is placed."""
         touched = [(row, 1) for part in self._rows.get_counting_rows(pod) for row in part]
         if self._carried:
             touched += [(self._carried[term], w) for term, w in self._carries(pod).items() if term in self._carried]

@@ -44,7 +44,7 @@ class Scoring(Protocol):
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """Return the further columns of ``request`` and ``free`` that the function reads."""
+        """Return the resources that the function reads in ``request`` and ``free``, besides the fixed first columns."""
         ...
 
     @property

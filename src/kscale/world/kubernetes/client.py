@@ -417,8 +417,9 @@ class Client:
     def decode_list(self, answer: Answer, call: Call, more: str = "", *, number: int = 1) -> ServerList:
         """Decode page ``number`` of a list from a response.
 
-        Raises :class:`RequestFailedError`, which counts as a failed request, if the body is not a list, if the list has
-        more pages than the limits allow, or if the continue token equals ``more``, the token of the request.
+        ``more``: the continue token of the request, empty for the first page. Raises :class:`RequestFailedError`, which
+        counts as a failed request, if the body is not a list, the list has more pages than the limits allow, or the
+        next page has the same token.
         """
         try:
             page = read_list(answer.body)

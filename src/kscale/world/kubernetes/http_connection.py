@@ -120,9 +120,13 @@ def read_simple_response(
 ) -> SimpleResponse | None:
     """Parse a response as API servers send it to small requests; None if ``data`` may be the beginning of one.
 
-    Such a response has status 200 or 201, a length or chunks without extensions and trailers, no content encoding, no
-    ``Connection`` header, at most ``head_bytes`` of status and headers, and a body of at most ``body_bytes``. Raises
-    NotSimpleError for all other data.
+    Such a response has
+
+    - status 200 or 201, and a length, or chunks without extensions and trailers;
+    - no content encoding, and no ``Connection`` header;
+    - at most ``head_bytes`` of status and headers, and a body of at most ``body_bytes``.
+
+    Raises NotSimpleError for all other data.
     """
     head = _SIMPLE_HEAD.match(data, 0, head_bytes)
     if head is None:

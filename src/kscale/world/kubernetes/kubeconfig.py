@@ -567,8 +567,8 @@ def _unreadable(entry: Entry, *keys: str) -> Iterator[Problem]:
 def _exec(user: Entry, cluster: Entry, problems: list[Problem]) -> ExecConfig | None:
     """Read the exec plug-in of a user; None if there is none, or if ``exec`` is not a mapping.
 
-    Problems are appended to ``problems``; wrong environment variables are left out. A relative path of the command
-    starts at the folder of the kubeconfig.
+    ``cluster``: the entry whose extension configures the plug-in. Problems are appended to ``problems``; wrong
+    environment variables are left out. A relative path of the command starts at the folder of the kubeconfig.
     """
     raw = user.data.get("exec")
     if raw is None:

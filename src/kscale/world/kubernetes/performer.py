@@ -214,7 +214,8 @@ def _call(
 ) -> Call:
     """Build a request for an object, or for all objects of a resource if ``name`` is empty.
 
-    ``body`` is encoded as JSON. ``about``: name of the object in messages if ``name`` is empty.
+    ``body`` is encoded as JSON, and sent as ``content_type``; None: no body. ``about``: name of the object in messages
+    if ``name`` is empty.
     """
     return Call(
         method=method,

@@ -247,7 +247,7 @@ class Reflector:
         return (yield from self._watch(is_open))
 
     def _perform(self, asked: Asked) -> Exchange[Asked, Seen, Seen]:
-        """Yield a request and return its result. Its time becomes the current time."""
+        """Yield a request and return its result, whose time becomes the current time."""
         seen = yield asked
         self._now = seen.at
         return seen
@@ -276,8 +276,9 @@ class Reflector:
         return (yield from self._settle(newest))
 
     def _list_version(self) -> str:
-        """Return the resource version to list: empty (the newest), ``0`` (any in the server's watch cache), or the last
-        seen.
+        """Return the resource version to list: empty for the newest, ``0`` for any in the server's watch cache.
+
+        After the first list it is the last one seen, unless the newest is needed.
         """
         if self._unavailable or self._paged:
             return ""  # the newest
@@ -345,7 +346,7 @@ class Reflector:
                 return error
 
     def _open(self, version: str, *, initial: bool = False) -> Exchange[Asked, Seen, Seen]:
-        """Open a watch of the given version with a random timeout of five to ten minutes, and return what came of it.
+        """Open a watch of the given version with a random timeout of five to ten minutes, and return the result.
 
         ``initial``: the watch first sends all objects.
         """

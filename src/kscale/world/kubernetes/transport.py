@@ -241,14 +241,14 @@ class Buffers:
             self._wake()
 
     def let_go(self, buffer: Buffer) -> None:
-        """Release all bytes of a buffer, and let waiting buffers go on."""
+        """Release all bytes of a buffer, and grant what fits then to waiting buffers."""
         if self._exceeding.get(buffer.retained) is buffer:
             del self._exceeding[buffer.retained]
         buffer.adjust(-buffer.size)
         self._wake()
 
     def _wake(self) -> None:
-        """Let waiting buffers go on, the oldest first."""
+        """Grant the waiting requests that fit now, those of the oldest buffers first."""
         waiting, self._waiting = self._waiting, []
         for request in waiting:
             if request.granted.done():  # cancelled
@@ -259,7 +259,7 @@ class Buffers:
                 self._waiting.append(request)
 
     async def wait(self, buffer: Buffer, size: int) -> None:
-        """Wait until a buffer holds ``size`` bytes more."""
+        """Wait until ``size`` bytes more have been granted to a buffer."""
         request = _Request(buffer, size, asyncio.get_running_loop().create_future())
         insort(self._waiting, request, key=lambda each: each.buffer.number)
         await request.granted

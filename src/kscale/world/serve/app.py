@@ -73,7 +73,10 @@ class DebuggingSnapshotService(msgspec.Struct, eq=False):
             self._waiting = None
 
     def deliver(self, data: Any, *, start: Moment, end: Moment) -> None:
-        """Pass a loop's inputs, as plain data, to the waiting request; does nothing without one. Thread-safe."""
+        """Pass a loop's inputs, as plain data, to the waiting request; does nothing without one. Thread-safe.
+
+        ``start``, ``end``: of the loop, which the response contains, too.
+        """
         report = {**data, "StartTimestamp": to_text(start, fraction=True), "EndTimestamp": to_text(end, fraction=True)}
         loop, waiting = self._loop, self._waiting
         if loop is not None and waiting is not None:

@@ -277,7 +277,7 @@ class ApiObjects:
     # -- listeners ---------------------------------------------------------------------------------------------------
 
     def listen(self, kind: str, call: Listener) -> None:
-        """Register a listener for changes of a kind."""
+        """Register a listener for changes of a kind. It is called at once with lists of (key, old, new)."""
         self._listeners.setdefault(kind, []).append(call)
         self._calls.clear()
 
@@ -377,7 +377,10 @@ class ApiObjects:
         return item
 
     def put_status(self, current: KubeObject, status: object) -> str:
-        """Replace the status of an existing object, just read, and return the new resource version."""
+        """Replace the status of an existing object, and return the new resource version.
+
+        ``current``: the stored object, which the caller has just read; it is not compared with the stored one.
+        """
         kind, metadata = current.kind, current.metadata
         key = object_key(metadata.namespace, metadata.name)
         number = self._versions[kind] = self._versions[kind] + 1
@@ -388,9 +391,9 @@ class ApiObjects:
         return version
 
     def put_statuses_later(self, kind: str, keys: Sequence[str], make: Callable[[], Mapping[str, object]]) -> bool:
-        """Replace the statuses of objects of one kind, each built only when an object of the kind is read.
+        """Replace the statuses of objects of one kind; they are built when an object of the kind is read.
 
-        A status that is replaced before it is read is never built.
+        ``make`` is not called at all if all of its statuses are replaced before that.
 
         Parameters
         ----------
@@ -399,12 +402,12 @@ class ApiObjects:
         keys : sequence of str
             Their keys, in the order of the writes. Each write has a resource version of its own.
         make : callable
-            Returns the statuses by key. The values that it uses must not change.
+            Returns the statuses by key; called at most once. The values that it uses must not change.
 
         Returns
         -------
         bool
-            False, and nothing is replaced, if an object does not exist or somebody listens to changes of the kind.
+            False, and nothing is replaced, if an object does not exist or a listener gets written statuses of the kind.
         """
         objects = self._kinds.get(kind, _NO_OBJECTS)
         if not all(map(objects.__contains__, keys)) or self._is_heard(kind):
@@ -482,7 +485,7 @@ class ApiObjects:
             self._notify(kind, changes)
 
     def get_current(self, pod: Pod) -> Pod | None:
-        """Return the current version of a pod, or None if it was deleted or replaced."""
+        """Return the current version of a pod, or None if it was deleted, even if another pod has its name now."""
         return self.get_if_same(pod.key, pod.metadata.uid)
 
     def get_if_same(self, key: str, uid: str) -> Pod | None:

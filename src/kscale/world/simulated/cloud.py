@@ -52,7 +52,7 @@ class GroupTimes(msgspec.Struct, frozen=True, kw_only=True):
     replaced: bool = True
 
     def in_stock(self, running: int, now: Moment) -> bool:
-        """Return whether the cloud can create another machine beside ``running`` ones at this moment."""
+        """Return whether the cloud can create another machine at ``now``, beside ``running`` ones of the group."""
         if self.stock is not None and running >= self.stock:
             return False
         return not any(begin <= now < end for begin, end in self.out_of_stock)
@@ -132,7 +132,8 @@ class SimulatedCloud(Provider):
         """Add a group, with machines for its nodes and, up to its target size, further machines that exist at once.
 
         Nodes without a provider ID get one. Raises :class:`~kscale.InputError` if the group has no template or names a
-        node that does not exist, and if its target size is above its maximum and its nodes, or one million.
+        node that does not exist. Also if the target size of an existing group is above one million, or above both its
+        maximum and the number of its nodes.
         """
         if group.template is None:
             raise InputError(f"node group {group.id}: the simulated cloud needs a template")
@@ -260,7 +261,10 @@ class SimulatedCloud(Provider):
         return [self._describe_group(pool)]
 
     def delete_group(self, group: str) -> None:
-        """Delete a group. Raises ProviderError if it does not exist or has machines."""
+        """Delete a group, which becomes a candidate again.
+
+        Raises ProviderError if the group does not exist or has machines.
+        """
         pool = self._pool(group)
         if pool.machines:
             raise ProviderError(f"node group {group} has machines", CLOUD_ERROR)

@@ -216,12 +216,15 @@ class OwnedPods:
     # -- by owner ----------------------------------------------------------------------------------------------------
 
     def get_pods(self, uid: str) -> Mapping[str, Pod]:
-        """Return the pods of an owner by key, in the order of creation."""
+        """Return the pods of an owner by key, in the order of creation: the stored mapping, which changes later."""
         owned = self._of.get(uid)
         return _NOBODY if owned is None else owned.pods
 
     def counts(self, uid: str) -> tuple[int, int]:
-        """Return the number of (active, ready) pods of an owner; (0, 0) if it has no pods."""
+        """Return the number of (active, ready) pods of an owner; (0, 0) if it has no pods.
+
+        Active pods are neither finished nor being deleted; ready pods are active ones.
+        """
         owned = self._of.get(uid)
         return (0, 0) if owned is None else (owned.active, owned.ready)
 
@@ -257,7 +260,7 @@ class WorkloadCounts:
         self._workloads: list[_Workload | None] = []
 
     def _list(self) -> list[_Workload | None]:
-        """Return the workloads; None for one without pods."""
+        """Return the workloads, looked up again if any was added or removed; None for one without pods."""
         if self._turnover != self._owned.turnover:
             self._workloads = [self._owned.workloads.get(key) for key in self.keys]
             self._turnover = self._owned.turnover
@@ -311,7 +314,7 @@ class PodMaker:
         return self._classes
 
     def pattern(self, workload: Any) -> Pod:
-        """Return a pod of a workload without its name. It is cached while the pod template is the same object."""
+        """Return an unnamed pod of a workload, cached while its pod template is the same object."""
         uid = workload.metadata.uid
         cached = self._patterns.get(uid)
         if cached is not None and cached[0].spec.template is workload.spec.template:
@@ -321,14 +324,15 @@ class PodMaker:
         return pod
 
     def make(self, pod: Pod, *, name: str = "", generate_name: str = "") -> Pod:
-        """Create a pod like ``pod`` with a name, or with a name generated from ``generate_name``, and return it.
+        """Create a pod like ``pod`` after admission, and return it.
 
+        Its name is ``name``, or if that is empty, one generated from ``generate_name``.
         Raises RefusedError if there is a pod of this name.
         """
         return self._api.create(self._admit(pod, name, generate_name))
 
     def make_more(self, pod: Pod, count: int, *, generate_name: str) -> None:
-        """Create ``count`` pods like ``pod``, with names that begin with ``generate_name``."""
+        """Create ``count`` pods like ``pod``, with names that begin with ``generate_name``. They are admitted once."""
         self._api.create_pods(self._admit(pod, "", generate_name), count)
 
     def _admit(self, pod: Pod, name: str, generate_name: str) -> Pod:

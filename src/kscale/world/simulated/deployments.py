@@ -188,9 +188,10 @@ _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 def in_order_of_deletion(pods: Iterable[Pod], now: Moment) -> list[Pod]:
     """Return pods in the order in which a ReplicaSet deletes them (``ActivePodsWithRanks``).
 
-    First are pods without a node, pending, not ready, with a low deletion cost, on a node with more of these pods,
-    ready for a short time, with more restarts, and young; the UID decides among equals. Durations are compared by their
-    number of bits.
+    These criteria apply in order; each decides among pods that are equal by the ones before it. First come pods without
+    a node, pending pods, pods that are not ready, and those with a low deletion cost. Then those on a node with more of
+    these pods, ready for a shorter time, with more restarts, younger, and with the lower UID. Durations are compared by
+    their number of bits.
     """
     pods = list(pods)
     on_node = Counter(pod.spec.node_name for pod in pods)
@@ -413,7 +414,10 @@ class Deployments(Controller):
         )
 
     def _must_wait_for_old_pods(self, deployment: Deployment, old: Sequence[ReplicaSet]) -> bool:
-        """Return whether pods of old ReplicaSets must have been deleted before the current one gets pods."""
+        """Return whether pods of old ReplicaSets must be deleted or finished before the current one gets pods.
+
+        That is only so with the strategy Recreate. Records these ReplicaSets: deletions of their pods schedule a sync.
+        """
         for replica_set in old:
             self._waited_for.pop(replica_set.metadata.uid, None)
             pods = self._owned.get_pods(replica_set.metadata.uid).values()

@@ -72,7 +72,7 @@ class Kubelet:
         self._pods(api.present("Pod"))
 
     def _pods(self, changes: Changes[Pod]) -> None:
-        """Schedule the next changes of bound pods and the removal of deleted ones."""
+        """Schedule the start or completion of newly bound pods, and the removal of terminating ones."""
         for key, old, new in changes:
             if new is None:
                 self._note(key, old)
@@ -94,7 +94,10 @@ class Kubelet:
                     self._schedule(draw(times.work, "work", key), key, new, self._end_pods)
 
     def _note(self, key: str, deleted: Pod | None) -> None:
-        """Count a deleted StatefulSet pod, so that the next pod of this name draws new durations."""
+        """Count a deleted pod of an existing StatefulSet, so that the next pod of this name draws new durations.
+
+        Other pods are ignored.
+        """
         owner = None if deleted is None or deleted.metadata.generate_name else controller_of(deleted.metadata)
         if deleted is not None and owner is not None and owner.kind == _STATEFUL:
             stateful_set = self._api.find(_STATEFUL, object_key(deleted.metadata.namespace, owner.name))
@@ -108,7 +111,7 @@ class Kubelet:
                 del self._before[key]
 
     def _draw(self, spread: DurationDistribution, purpose: str, key: str) -> int:
-        """Return a duration in nanoseconds for a pod."""
+        """Return the random duration (nanoseconds) of a ``purpose`` for the pod ``key``: the same at each call."""
         return self._draws.duration(spread, purpose, key, self._before.get(key, 0))
 
     def _schedule(self, by: int, key: str, pod: Pod, act: _Acts) -> None:
@@ -233,8 +236,8 @@ class Resizing:
     def _note(self, key: str, before: Pod | None, after: Pod | None, *, waits: bool) -> None:
         """Record whether the resize of a pod on a node is deferred (``waits``).
 
-        ``before`` and ``after``: the pod on its node, None without. If the pod takes less of a node than before, the
-        deferred resizes of the node are tried again.
+        ``before`` and ``after``: the pod before and after a change, None if it had or has no node. If the pod takes
+        less of its node than before, the deferred resizes of the node are tried again.
         """
         if after is not None and waits:
             self._deferred.setdefault(after.spec.node_name, {})[key] = None

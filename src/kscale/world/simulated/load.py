@@ -79,20 +79,23 @@ class RandomDraws:
         self._key = str(seed).encode()[:64]
 
     def bits(self, purpose: str, entity: str, number: int = 0) -> int:
-        """Return 64 random bits, identical for identical arguments."""
+        """Return 64 random bits, identical for identical arguments and seed.
+
+        ``purpose`` (such as ``boot``), ``entity`` (such as a pod's key) and ``number`` only identify the draw.
+        """
         text = f"{purpose}\0{entity}\0{number}".encode()
         return int.from_bytes(blake2b(text, digest_size=8, key=self._key).digest(), "big")
 
     def below(self, bound: int, purpose: str, entity: str, number: int = 0) -> int:
-        """Return a random number from 0 up to ``bound``, exclusive; identical for identical arguments."""
+        """Return a random number from 0 up to ``bound``, exclusive. The other arguments are those of :meth:`bits`."""
         return self.bits(purpose, entity, number) * bound >> _BITS
 
     def happens(self, millionths: int, purpose: str, entity: str, number: int = 0) -> bool:
-        """Return whether an event with a probability in millionths occurs; identical for identical arguments."""
+        """Return whether an event with a probability of ``millionths`` occurs. Other arguments as for :meth:`bits`."""
         return millionths > 0 and self.below(MILLION, purpose, entity, number) < millionths
 
     def duration(self, spread: DurationDistribution, purpose: str, entity: str, number: int = 0) -> int:
-        """Return a random duration of a distribution, in nanoseconds; identical for identical arguments."""
+        """Return a random duration of ``spread``, in nanoseconds. Other arguments as for :meth:`bits`."""
         points = spread.points
         if points[0][1] == points[-1][1]:
             return points[0][1]
@@ -374,7 +377,7 @@ class Load:
         return sorted({*self.usage.get(key, ()), *(queue.used if queue is not None else ())})
 
     def used_by_all(self, begin: Moment, end: Moment) -> dict[Key, dict[str, int]]:
-        """Return the usage in milli (:meth:`get_usage`) of each workload by name of the resource or metric."""
+        """Return what :meth:`get_usage` returns for all workloads and names, by workload and name."""
         columns = self._columns
         if columns is None or columns.usage != self.usage or [*columns.usage] != [*self.usage]:
             columns = self._columns = _UsageColumns(self.usage, self.pods.find_workloads(self.usage))

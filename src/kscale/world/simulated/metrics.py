@@ -416,7 +416,7 @@ class SimulatedMetrics:
     def _pods(
         self, asked: GetMetric, last: _Scrape, build: Callable[[Pod, Mapping[str, int], Moment], Any]
     ) -> list[Any]:
-        """Return the result of ``build`` for each matching pod that was running at the scrape, without None.
+        """Return the result of ``build`` for each matching pod that was running at the scrape. None is left out.
 
         ``build`` gets the pod, its usage in milli by resource, and the time. The usage of a pod that did not serve is
         0.

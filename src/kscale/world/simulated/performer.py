@@ -153,7 +153,8 @@ class SimulatedPerformer(msgspec.Struct, eq=False):
     def _get(self, action: Get | GetUnstructured | Preview) -> Any:
         """Return an object as a struct (Get) or as plain data (GetUnstructured); of a Preview the unchanged content.
 
-        A watched object is as drivers see it, if they do. Raises RefusedError if there is no such object.
+        A Get with ``watched`` returns the version that drivers see, or the current one if they do not see the object
+        yet. Raises RefusedError if there is no such object.
         """
         match action:
             case Preview(content=content):
@@ -167,8 +168,8 @@ class SimulatedPerformer(msgspec.Struct, eq=False):
     def _list(self, action: List) -> list[KubeObject]:
         """Return the objects that a List selects. If it names nodes, these are active pods of the nodes.
 
-        Objects of a watched kind are as drivers see them, others are current. Raises RefusedError for an invalid
-        selector.
+        With ``watched`` or nodes, these are the objects that drivers see, otherwise the current ones. Raises
+        RefusedError for an invalid selector.
         """
         candidates: Sequence[KubeObject]
         if action.nodes is not None:
@@ -189,8 +190,9 @@ class SimulatedPerformer(msgspec.Struct, eq=False):
         ]
 
     def _patch(self, action: Patch) -> str:
-        """Apply a patch and return the new resource version. The status changes only by its subresource, if it has one.
+        """Apply a patch and return the new resource version.
 
+        If the status of the kind is a subresource, only a patch of the subresource changes it.
         Raises RefusedError if there is no such object, its version differs, or the patch does not apply.
         """
         current = self._api.get(action.kind, action.namespace, action.name)

@@ -134,9 +134,9 @@ def _build_started_status(
 
 
 def _started_conditions(before: list[Condition], at: str, ready: str) -> list[Condition]:
-    """Return the conditions of a started pod. ``ready``: status of its readiness, ``True`` or ``False``.
+    """Return the conditions of a started pod. Of the conditions ``before``, only PodScheduled stays.
 
-    ``at``: time in API format.
+    ``ready``: status of Ready and ContainersReady, ``True`` or ``False``. ``at``: time in API format.
     """
     return [
         *(condition for condition in before if condition.type == "PodScheduled"),
@@ -179,7 +179,7 @@ def _build_ready_status(status: PodStatus, at: str, shared: SharedParts) -> PodS
 
 
 def _ready_conditions(before: list[Condition], at: str) -> list[Condition]:
-    """Return the conditions of a ready pod. ``at``: time in API format."""
+    """Return ``before`` with Ready and ContainersReady set to True, where present. ``at``: time in API format."""
     return [
         replace(condition, status="True", last_transition_time=at)
         if condition.type in ("ContainersReady", "Ready")

@@ -75,7 +75,7 @@ class VolumeBinder:
 
     @property
     def default_class(self) -> str | None:
-        """Return the storage class for claims that name none, or None."""
+        """Return the name of the storage class for claims that name none; None if there is no default class."""
         return default_storage_class(self._api.get_all("StorageClass").values())
 
     # -- events ------------------------------------------------------------------------------------------------------
@@ -271,7 +271,10 @@ class Scheduler:
             self._turn.schedule()
 
     def _choose(self, snapshot: Snapshot, pods: list[str]) -> PlaceResult:
-        """Return the placement of pods, given by key; the highest priority is placed first."""
+        """Return the placement of pods, given by key; the highest priority is placed first.
+
+        With scores, the search for nodes continues where the last call stopped.
+        """
         if self._scores is None:
             return place(snapshot, pods, profile=self._profile)
         placed = place(snapshot, pods, profile=self._profile, scores=self._scores, state=self._state)

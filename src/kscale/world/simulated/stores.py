@@ -236,7 +236,7 @@ class SimulatedStores:
     # -- Stores ------------------------------------------------------------------------------------------------------
 
     def subscribe(self, call: Callable[[Change | None], None]) -> Callable[[], None]:
-        """Call ``call`` after each change of a typed kind, and return a function that ends this.
+        """Register ``call`` for changes of typed kinds, and return a function that ends this.
 
         The first subscriber first gets all existing objects as new ones. ``call`` is also called with None, after all
         changes that become visible together.

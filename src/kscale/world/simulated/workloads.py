@@ -349,7 +349,7 @@ class Jobs(Controller):
         api.listen(self.kind, one_by_one(self._forget_deleted))
 
     def _pods(self, changes: Changes[Pod]) -> None:
-        """Count pods that were evicted or lost as failed."""
+        """Count unfinished pods that somebody other than this controller deletes, or that disappear, as failed."""
         if not self._dismissed and not self._api.get_all(self.kind):
             return
         for _, old, new in changes:

@@ -140,8 +140,8 @@ class SimulatedWorld:
     def apply(self, item: KubeObject) -> KubeObject:
         """Create an object, or replace the one with its key, and return the stored version.
 
-        Fields that the object leaves out get their defaults, including a ``spec.replicas`` that an autoscaler has set.
-        Of an existing pod only labels and annotations change. The status stays.
+        Fields of an existing object that ``item`` leaves out are reset to their defaults, even a ``spec.replicas`` that
+        an autoscaler has set. Of an existing pod only labels and annotations change. The status stays.
         """
         item = with_namespace(item)
         current: Any = self.api.find(item.kind, item.key)
@@ -168,8 +168,9 @@ class SimulatedWorld:
     def inputs(self, stores: SimulatedStores, sources: InputSources) -> tuple[int, int, int]:
         """Return three counts of changes, to be compared only: of the stores, the cloud provider and the metrics.
 
-        The tuple differs whenever one of a driver's input sources has changed. ``stores``: the stores of the driver.
-        ``sources``: its sources besides the stores; the count of any other source is 0.
+        The tuple differs whenever one of a driver's input sources has changed. ``stores``: the stores of the driver;
+        changes of the kinds ``sources.judged`` do not count. The count of the cloud or the metrics is 0 if ``sources``
+        excludes them.
         """
         return (
             stores.changes(sources.judged),
@@ -211,8 +212,9 @@ class DeferredCheckpoints(msgspec.Struct, eq=False):
     def store_later(self, keys: Sequence[str], build: Callable[[], Mapping[str, object]]) -> bool:
         """Store the statuses of checkpoints, built later.
 
-        Returns False, and stores nothing, if one does not exist, if somebody listens to changes of checkpoints, or if
-        requests may fail or are observed (``world.perform`` was replaced).
+        ``build`` returns the statuses by key; it is called when a checkpoint is read. Returns False, and stores
+        nothing, if a checkpoint does not exist, a listener gets changes of checkpoints, or requests may fail or are
+        observed (``world.perform`` was replaced).
         """
         perform: Perform = self._world.perform
         if not isinstance(perform, SimulatedPerformer) or perform.fault is not None:
