@@ -96,10 +96,11 @@ def recommended(number: int) -> dict[str, Any]:
     }
 
 
-def run(horizon: str, *, vpa: bool, curve: Curve = hourly) -> Simulation:
+def scenario(horizon: str, *, vpa: bool, curve: Curve = hourly) -> dict[str, Any]:
+    """The plain data of a scenario: the apps with their load, HPAs and VPAs, and the programs."""
     draw = random.Random(1)
     apps = [app(number, draw, curve) for number in range(APPS)]
-    data = {
+    return {
         "apiVersion": "kscale.dev/v1alpha1",
         "kind": "Simulation",
         "horizon": horizon,
@@ -112,6 +113,9 @@ def run(horizon: str, *, vpa: bool, curve: Curve = hourly) -> Simulation:
         "pods": [{"start": "2s", "readiness": "8s"}],
         "controllers": {"horizontal": {}, "clusterAutoscaler": {}} | (VPA if vpa else {}),
     }  # fmt: skip
+
+
+def run(data: dict[str, Any]) -> Simulation:
     return simulate(build(msgspec.convert(data, Scenario)))
 
 
@@ -157,7 +161,8 @@ def test_pod_events(benchmark) -> None:
 @pytest.mark.parametrize("vpa", [False, True], ids=["plain", "vpa"])
 @pytest.mark.parametrize("horizon", ["2m", "12m"])
 def test_simulated(benchmark, horizon: str, vpa: bool) -> None:
-    result = benchmark.pedantic(run, args=(horizon,), kwargs={"vpa": vpa}, rounds=1, iterations=1)
+    data = scenario(horizon, vpa=vpa)
+    result = benchmark.pedantic(run, args=(data,), rounds=1, iterations=1)
     report = result.report
     assert report.pod_events >= 4 * APPS * EACH
     assert report.pending_pods.at_end == 0
@@ -168,9 +173,9 @@ def test_simulated(benchmark, horizon: str, vpa: bool) -> None:
 @pytest.mark.parametrize("vpa", [False, True], ids=["plain", "vpa"])
 @pytest.mark.parametrize("curve", [hourly, daily], ids=["steady", "tides"])
 def test_day(benchmark, curve: Curve, vpa: bool) -> None:
+    data = scenario(f"{HOURS}h", vpa=vpa, curve=curve)
     begin = time.process_time()
-    kwargs = {"vpa": vpa, "curve": curve}
-    report = benchmark.pedantic(run, args=(f"{HOURS}h",), kwargs=kwargs, rounds=1, iterations=1).report
+    report = benchmark.pedantic(run, args=(data,), rounds=1, iterations=1).report
     seconds = time.process_time() - begin
     assert (report.rescales > 0) == (curve is daily)
     assert report.pending_pods.at_end == 0
