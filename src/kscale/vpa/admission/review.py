@@ -273,7 +273,10 @@ _TOO_DEEP: Final = "the review is nested too deeply"
 
 
 def allow_unpatched(why: str, *, uid: Any = "", resource: str = "unknown") -> ReviewResult:
-    """Build the response that allows an object as it is, counted as an error. ``why``: the message."""
+    """Build the response that allows an object as it is, counted as an error. ``why``: the message.
+
+    ``uid``: that of the request. ``resource``: the metric's label for the kind of object.
+    """
     body = _encode_response({"uid": uid, "allowed": True})
     return ReviewResult(body=body, status="error", resource=resource, messages=[why])
 

@@ -176,9 +176,9 @@ class _AllowedFeatures(msgspec.Struct, frozen=True):
 
 
 def _find_allowed_features(old: VerticalPodAutoscaler | None, options: AdmissionOptions) -> _AllowedFeatures:
-    """Find the alpha features that may be used: by the gates, or because ``old`` uses them.
+    """Find the alpha features that a VPA may use: their gate is on, or ``old``, its earlier version, uses them.
 
-    Also its controlled resources.
+    The result also has the controlled resources that ``old`` lists. ``old``: None for a new VPA.
     """
     gates = options.feature_gates
     old = old or VerticalPodAutoscaler()
@@ -301,7 +301,7 @@ def _validate_container_policy(
 
 
 def _validate_bounds(low: ResourceList, high: ResourceList, path: str) -> list[FieldError]:
-    """Return the errors of minAllowed (``low``) and maxAllowed (``high``)."""
+    """Return the errors of minAllowed (``low``) and maxAllowed (``high``): too fine amounts, maximum below minimum."""
     errors = []
     for name in order_resources(low):
         errors += _validate_resolution(name, low[name], f"{path}.minAllowed[{name}]")
@@ -343,7 +343,7 @@ def _validate_per_vpa_fields(policy: ContainerResourcePolicy, path: str, allowed
 
 
 def _validate_startup_boost(boost: StartupBoost | None, path: str, allowed: _AllowedFeatures) -> list[FieldError]:
-    """Return the errors of a startup boost, including that its feature gate is off."""
+    """Return the errors of a startup boost (None: no errors). Any boost is an error if the feature is not allowed."""
     if boost is None:
         return []
     if not allowed.boost:
