@@ -614,7 +614,8 @@ def _describe_unmatched_filters(
 def _choose_moment(feed: UsageFeed, ooms: Sequence[OutOfMemory], now: Moment | None, notes: list[str]) -> Moment:
     """Return ``now`` if passed, else the time of the newest sample or kill, else the zero time.
 
-    A note is added to ``notes`` if the newest sample is suspiciously old, and to the feed's counts if some are late.
+    If the time of the newest sample is so early that its unit is probably wrong, a note is added to ``notes``. Without
+    ``now``, samples that are much later than most are noted in ``feed.counts``.
     """
     if now is None:
         _warn_of_late_samples(feed)
@@ -630,7 +631,7 @@ def _warn_of_late_samples(feed: UsageFeed) -> None:
 
     By default, the time of the newest sample is the current time. One wrong time would make all other samples old.
     """
-    late = feed.from_the_future(_HISTORY_LENGTH)
+    late = feed.find_future_samples(_HISTORY_LENGTH)
     if late is None:
         return
     usual, containers = late
@@ -658,7 +659,7 @@ def _find_dump_oom_kills(cluster: Cluster, pods: Iterable[Pod], feed: UsageFeed)
 
 
 def _add_oom_kills(feed: UsageFeed, ooms: Sequence[OutOfMemory], now: Moment) -> None:
-    """Add OOM kills to the state, and count the rejected ones."""
+    """Add OOM kills to the feed's state, and count the rejected ones in ``feed.counts``."""
     refused: list[UsageError] = add_usage(feed.state, to_usage(ooms), now) if ooms else []
     if refused:
         feed.counts[_DISCARDED_OOMS_TEXT] += len(refused)
