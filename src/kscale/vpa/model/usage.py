@@ -139,11 +139,11 @@ def find_last_oom_kills(pods: Iterable[Pod], problems: list[str] | None = None) 
 
 @typed
 def find_memory_evictions(event: Event) -> list[OutOfMemory]:
-    """Find the containers because of whose memory usage a pod was evicted, in the pod's ``Evicted`` event.
+    """Find the containers that used too much memory, according to a pod's ``Evicted`` event.
 
-    ``memory`` of each is what it used. Empty for other events, and unless the event's three annotations list equally
-    many entries. Entries of another resource, or with an invalid amount, are skipped. Raises :class:`InputError` if the
-    event's time is invalid.
+    ``memory`` of each result is the container's usage in bytes. Empty for other events, and unless the event's three
+    annotations have the same number of entries. Entries of another resource, or with an invalid amount, are skipped.
+    Raises :class:`InputError` if the event's time is invalid.
     """
     if event.reason != "Evicted" or event.involved_object.kind != "Pod":
         return []
