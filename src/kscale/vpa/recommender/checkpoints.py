@@ -248,9 +248,9 @@ class CheckpointBatch:
         return vpa in self._prepared
 
     def prepare(self, vpas: Sequence[Vpa], now: Moment) -> None:
-        """Merge the aggregates of some VPAs, and keep their checkpoints of the time ``now`` for :meth:`pop`.
+        """Merge the aggregates of some VPAs, and store their checkpoints of the time ``now`` for :meth:`pop`.
 
-        A memory window that is still open is subtracted, as its peak may still be replaced.
+        The peak of a memory aggregation interval that has not ended is subtracted, as it may still be replaced.
         """
         prepared = _MergedCheckpoints.of(self._state, vpas).prepare([now] * len(vpas))
         self._prepared.update(zip(vpas, prepared, strict=True))
@@ -258,7 +258,7 @@ class CheckpointBatch:
     def pop(self, vpa: Vpa, now: Moment) -> list[tuple[str, VerticalPodAutoscalerCheckpointStatus]]:
         """Return the (container, checkpoint) pairs of a prepared VPA, sorted by container, and remove them.
 
-        A VPA is prepared again if one of its memory windows has closed meanwhile.
+        A VPA is prepared again if one of its memory aggregation intervals has ended since.
         """
         if now >= self._prepared[vpa].until:
             self.prepare([vpa], now)
@@ -290,7 +290,7 @@ class _MergedCheckpoints(NamedTuple):
     def prepare(self, times: Sequence[Moment]) -> list[_PreparedCheckpoints]:
         """Prepare the checkpoint of each VPA for the time at which it is written. Call this once.
 
-        A memory window that is still open at that time is subtracted, as its peak may still be replaced.
+        The peak of a memory aggregation interval that has not ended then is subtracted, as it may still be replaced.
         """
         rows: dict[Vpa, dict[str, int]] = {vpa: {} for vpa in self.vpas}
         for row, (vpa, name) in enumerate(self.names):
@@ -368,11 +368,11 @@ def maintain_checkpoints_steps(
     diagnostics: list[str],
     storage: CheckpointStorage | None = None,
 ) -> StepsOf[Together | Wait | Within, None]:
-    """Write checkpoints within ``checkpoints_timeout``, the least recently written first, and delete orphans
-    periodically.
+    """Write checkpoints within ``checkpoints_timeout``, the least recently written first.
 
-    Does nothing if the history comes from Prometheus. ``vpas``: all VPAs, of any recommender; None: they could not be
-    listed. ``diagnostics`` receives texts of failures. ``storage``: stores checkpoints without requests.
+    Also deletes checkpoints without a VPA, every ``checkpoints_gc_interval``. Does nothing if the history comes from
+    Prometheus. ``vpas``: all VPAs, of any recommender; None: they could not be listed. ``diagnostics`` receives texts
+    of failures. ``storage``: stores checkpoints without requests.
     """
     options = state.options
     if not options.use_checkpoints:
@@ -400,9 +400,9 @@ def _store_checkpoints_steps(
 ) -> StepsOf[Together | Wait, None]:
     """Store checkpoints (``StoreCheckpoints``), those of several VPAs concurrently.
 
-    VPAs that are still fetching history are skipped. After the deadline no VPA is begun, except for the first ones: at
-    least as many VPAs as workers are written; ``diagnostics`` says so if the deadline has passed at the end. The VPAs
-    are prepared and written batch by batch, so that the prepared checkpoints of few VPAs are in memory.
+    VPAs that are still fetching history are skipped. After the deadline no write begins, except that at least as many
+    VPAs as workers are always written. If the deadline has passed at the end, a text is added to ``diagnostics``. VPAs
+    are prepared and written in batches, so that the prepared checkpoints of few VPAs are in memory.
     """
     ready = [
         vpa
@@ -439,10 +439,10 @@ def _write_checkpoints_steps(
 def _store_later(
     state: RecommenderState, vpas: Sequence[Vpa], now: Moment, deadline: Moment, storage: CheckpointStorage
 ) -> Moment | None:
-    """Store the checkpoints of VPAs in one call, with the times of concurrent requests.
+    """Store the checkpoints of VPAs in one call, with the times that concurrent requests would have had.
 
-    Returns when the last request would end. None, and nothing is stored, if there are no VPAs, a VPA does not have
-    exactly one container, a request would begin after the deadline, or the storage wants requests.
+    Returns the time at which the last request would end. Returns None, and stores nothing, if there are no VPAs, a VPA
+    does not have exactly one container, a request would begin after the deadline, or the storage wants requests.
     """
     if not vpas:
         return None
@@ -480,7 +480,7 @@ class _CheckpointWrite(SingleAction):
         self._begun = ZERO_TIME
 
     def is_due(self, now: Moment) -> bool:
-        """Check whether the write may begin now."""
+        """Check whether ``now`` is before the deadline, or there is no deadline."""
         return self._deadline == ZERO_TIME or now < self._deadline
 
     def build(self, now: Moment) -> Patch | None:

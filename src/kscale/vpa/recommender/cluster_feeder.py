@@ -286,16 +286,15 @@ def _read_container_usage(usage: PodUsage) -> ContainerUsage:
 def external_metrics_steps(
     state: RecommenderState, progress: Progress, namespace: str = ""
 ) -> StepsOf[GetMetric, PodMetricsList | ApiError]:
-    """Request each VPA's pods from external.metrics.k8s.io, in ``namespace`` or all namespaces.
+    """Request the usage of each VPA's pods from external.metrics.k8s.io, in ``namespace`` (empty: all namespaces).
 
-    Returns pod metrics as metrics-server would, or the error of the first request that fails, or of a pod name that is
-    too long for a label value: then no pod has metrics.
-    The metrics, and the label that identifies the container, are options of the recommender. ``progress`` belongs to
-    the calling machine.
+    Returns pod metrics as metrics-server would. At the first failed request, or pod name that is too long for a label
+    value, returns its error instead. The metrics' names, and the label that identifies the container, are options of
+    the recommender. ``progress`` belongs to the calling machine.
 
-    VPAs and their pods are requested by name, CPU first. Time and window are those of the first item of the last
-    response with items. Of two items of one container the last counts. Items without the container label are skipped. A
-    pod that two VPAs select is requested twice.
+    VPAs and their pods are requested by name, CPU first. A pod's time and window are those of the first item of its
+    last response with items. Of two items of one container the last counts. Items without the container label are
+    skipped. A pod that two VPAs select is requested twice.
     """
     options = state.options
     wanted = ((CPU, options.external_metrics_cpu_metric), (MEMORY, options.external_metrics_memory_metric))
@@ -460,10 +459,10 @@ def init_from_prometheus_steps(
 def query_prometheus_steps(
     question: QueryPrometheus, history: PrometheusHistory, progress: Progress, timeout: int
 ) -> StepsOf[Within | Observe, Series]:
-    """Query Prometheus with a timeout in nanoseconds, and observe the request under upstream's metric names.
+    """Query Prometheus, observe the request under upstream's metric names, and return the series.
 
-    A request without a status code is not observed. Raises :class:`~kscale.errors.InputError` if the query fails or
-    times out, or its response cannot be read.
+    ``history``: names the labels to read as columns. ``timeout``: nanoseconds. A failure without a status code is not
+    observed. Raises :class:`~kscale.errors.InputError` if the query fails or times out, or its response cannot be read.
     """
     started = progress.now
 

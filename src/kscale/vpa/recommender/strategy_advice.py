@@ -285,10 +285,10 @@ class StrategyAdvisor:
         )
 
     def _query_steps(self, state: RecommenderState, now: Moment) -> StepsOf[Within | Observe | Together, None]:
-        """Query the waiting namespaces in parallel, as many at a time as the limit allows.
+        """Query the namespaces in ``_pending`` in parallel, as many at a time as the limit allows.
 
-        Namespaces whose last query failed come last. If the labels of pods cannot be read, that is a problem, and no
-        namespace waits any more.
+        Namespaces whose last query failed come last. If the labels of pods cannot be read, add a problem and empty
+        ``_pending``.
         """
         progress = Progress(now)
         warnings: dict[str, None] = {}
@@ -311,7 +311,8 @@ class StrategyAdvisor:
     ) -> StepsOf[Within | Observe, None]:
         """Query the namespaces of a queue one after the other, except those that another queue has queried.
 
-        Ends at a namespace whose last query failed, while as many of those as allowed are being queried.
+        Ends before a namespace whose last query failed if the limit of concurrent retries is reached; the other queues
+        query it later.
         """
         progress = Progress(now)
         while queue:
@@ -359,7 +360,7 @@ class StrategyAdvisor:
 
     @property
     def _is_retry_limit_reached(self) -> bool:
-        """Return whether as many failed namespaces are being queried as may be at a time."""
+        """Return whether the limit of concurrent queries of namespaces whose last query failed is reached."""
         return len(self._failed & self._in_progress.keys()) >= _MAX_CONCURRENT_RETRIES
 
     @property

@@ -373,9 +373,9 @@ def _measure_age(vpa: Vpa, now: Moment) -> list[float]:
 
 
 def _count_objects(state: RecommenderState, tally: ObservationTally) -> None:
-    """Count the observed VPAs in ``tally`` by all combinations of labels of ``vpa_objects_count``, including zeros.
+    """Count the observed VPAs by all combinations of labels of ``vpa_objects_count``, including zeros.
 
-    The counts are of now, and are added when the sums are read.
+    VPAs are counted during this call; the counts are added to ``tally`` when its sums are read.
     """
     counts: Counter[tuple[str | bool, ...]] = Counter(
         [_build_labels(vpa) if vpa.stable is None else vpa.stable.labels for vpa in state.observed_vpas()]
