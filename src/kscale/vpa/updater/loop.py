@@ -219,7 +219,7 @@ class VpaUpdate:
         return answer
 
     def _filter_resizable(self, pods: Iterable[Pod]) -> StepsOf[UpdaterAction, list[Pod]]:
-        """Return the pods that may be resized, and those whose unfinished or failed resize needs a second decision.
+        """Return the pods for :meth:`_try_in_place`: those that may be resized, or whose last resize has not succeeded.
 
         For a pod whose recommendation is known to be infeasible, emit an event and count the pod as skipped. Upstream:
         ``filterNonInPlaceUpdatablePods``.
@@ -622,9 +622,10 @@ def _end_boosts_steps(loop: LoopContext) -> StepsOf[UpdaterAction, None]:
 
 
 def _is_admission_controller_alive_steps(loop: LoopContext) -> StepsOf[UpdaterAction, bool]:
-    """Check whether the admission controller's lease is fresh; True if the options turn the check off.
+    """Check whether the admission controller's lease is valid; True if the options turn the check off.
 
-    If it is not fresh, or cannot be read, a diagnostic is added: evicted pods would be created again unchanged.
+    If it is invalid or cannot be read, adds a diagnostic and returns False: without the admission controller, evicted
+    pods would be created again unchanged.
     """
     options = loop.options
     if not options.use_admission_controller_status:

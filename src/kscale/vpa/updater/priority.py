@@ -266,8 +266,8 @@ class ScalingDirectionAdmission:
     def admit(self, pod: Pod, recommendation: RecommendedPodResources | None) -> bool:
         """Return True if all requirements of a pod hold for at least one container with a recommendation.
 
-        Also True if the pod's VPA has no update policy, and for a container with a recommendation that lacks a cpu or
-        memory request. False if no container has a recommendation.
+        Also True if the pod's VPA has no update policy, or if a container with a recommendation has no cpu request or
+        no memory request. False if no container has a recommendation.
         """
         requirements = self.requirements.get((pod.namespace, pod.name))
         if requirements is None:

@@ -282,7 +282,7 @@ class PodsRestriction:
         return not is_resizing(pod) and stats.disruptable
 
     def explain_block(self, pod: Pod) -> tuple[str, str]:
-        """Return (reason, message) for a pod that may be neither evicted nor resized now."""
+        """Return (reason, message) why a pod that may not be updated now stays as it is."""
         stats = self.stats(pod)
         if stats is None:
             return self._refused.get(_get_creator(pod), ("Controller", "its controller is not known"))
