@@ -141,7 +141,10 @@ class VpaIndex:
         return vpa
 
     def _get_version(self, controllers: Controllers) -> tuple[object, ...] | None:
-        """Return a value that differs after each change that may change a match; None if changes are not counted."""
+        """Return a value that differs after each change of VPAs or controllers that may change a match.
+
+        None if ``controllers`` does not count its changes.
+        """
         version = controllers.version
         return None if version is None else (self._changes, *version)
 

@@ -190,10 +190,10 @@ class PatchCache:
         limit_ranges: LimitRangeLookup | None,
         options: AdmissionOptions | None,
     ) -> PodAdmission | _Patch:
-        """Return the encoded patches of a pod by the VPA that controls it, from the cache or computed and cached.
+        """Return the encoded patches of a pod by ``vpa``, which controls it, from the cache or computed and cached.
 
-        An admission with errors or diagnostics is not cached, and is returned as it is; likewise one whose limit ranges
-        cannot be read.
+        If there are errors or diagnostics, or the limit ranges cannot be read, returns the admission instead and does
+        not cache it.
         """
         # What patch_pod reads of a pod, but for the names in its messages. Not the volumes: the names of those of
         # service accounts are random.

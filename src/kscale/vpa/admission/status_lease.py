@@ -86,7 +86,7 @@ def renew_status_steps(
 ) -> StepsOf[Within, ApiError | None]:
     """Update the lease, or create it (``UpdateStatus``), with up to three attempts. Returns the error, or None.
 
-    ``holder``: this host's name; ``interval``: nanoseconds between two renewals, which is also the time limit of each
+    ``holder``: this host's name. ``interval``: nanoseconds between two renewals, and the time limit of each renewal
     (:class:`~kscale.effects.Within` around ``Get``, ``Create``, ``Patch`` and ``Wait``). A concurrent update by another
     replica is no error.
     """

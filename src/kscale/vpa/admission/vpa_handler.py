@@ -115,7 +115,8 @@ def admit_vpa(
 ) -> VpaAdmission:
     """Compute what the webhook does with a VPA that is about to be written.
 
-    Upstream's webhook never finds ``targetRef`` missing, as the CRD's schema requires it; :func:`validate_vpa` can.
+    A new VPA without ``targetRef`` is an error here. Upstream's webhook never sees one, as the CRD's schema requires
+    it.
 
     Parameters
     ----------
@@ -198,7 +199,7 @@ def _find_allowed_features(old: VerticalPodAutoscaler | None, options: Admission
 def _uses_boost(vpa: VerticalPodAutoscaler) -> bool:
     """Check whether a VPA uses a startup boost (``allowCPUBoost``).
 
-    A boost of the pod counts only with its ``cpu``, one of a container in any case.
+    The VPA's own boost counts only if it has ``cpu``; the boost of a container policy always counts.
     """
     policies = vpa.spec.resource_policy.container_policies if vpa.spec.resource_policy is not None else []
     own = vpa.spec.startup_boost

@@ -234,9 +234,9 @@ def _describe_strategy(strategy: Strategy, options: RecommenderOptions) -> dict[
 
 
 def _find_advised_resources(item: Workload, name: str, advised: StrategyAdvice) -> set[str]:
-    """Return the resources of a container with advised requests; if there are none, those that the VPA controls.
+    """Return the resources of a container with advised requests.
 
-    Empty if the VPA's policy for the container is Off.
+    If there are none, returns those that the VPA controls: none if its policy for the container is Off.
     """
     requests = {CPU: advised.cpu_request, MEMORY: advised.memory_request}
     changed = {resource for resource, amount in requests.items() if amount is not None}
@@ -402,12 +402,11 @@ def _fit_to_limit_ranges(
 def _build_patch_amounts(
     item: Workload, name: str, advised: StrategyAdvice, requests: ResourceList, limit_ranges: LimitRanges
 ) -> PatchAmounts:
-    """Build the requests and limits of a container in a workload's template that an API server accepts, as upstream's
-    admission sets them.
+    """Build requests and limits for a container of a workload's template, as upstream's admission sets them.
 
-    ``requests``: the advised ones, fitted to the limit ranges. Limits are those of ``advised``, raised to the request,
-    otherwise they keep their ratio to requests. If the VPA controls requests only, no limits are set, and a request is
-    at most its limit.
+    ``requests``: the advised ones, fitted to the limit ranges. A limit in ``advised`` is used, raised to the request.
+    Any other limit keeps its ratio to the request. If the VPA controls requests only, no limits are set, and a request
+    is at most the container's limit, or the limit range's default.
     """
     resources = item.containers[name].resources
     try:

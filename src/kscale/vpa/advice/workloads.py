@@ -498,7 +498,7 @@ class UsageFeed:
         """Return the usual end of samples (epoch nanoseconds), and the containers with samples that are much later.
 
         The usual end is that of most samples and of most containers. Samples are much later if they are more than
-        ``far`` nanoseconds after it; None if the newest sample is not, or if there are fewer than two moments.
+        ``far`` nanoseconds after it. Returns None if there are no such samples, or fewer than two times in all.
         Containers are ``namespace/pod/name``.
         """
         store = self.state.store

@@ -233,8 +233,8 @@ class AggregateStore:
     ) -> tuple[_Slots, _Times, _Floats | None, _Floats | None] | None:
         """Group rows for :meth:`add_history` by aggregate, each in its order; None if grouping does not pay off.
 
-        Returns the arguments in the new order. Adding them gives equal results, and histograms are loaded from memory
-        once per batch instead of once per row.
+        Returns series, time, cpu and memory in the new order. Adding them gives equal results, and histograms are
+        loaded from memory once per batch instead of once per row.
         """
         return self.native.arranged(series, time, cpu, memory, slots, threads)
 

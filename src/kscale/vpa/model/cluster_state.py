@@ -114,7 +114,7 @@ class ContainerSlotCache:
             self._last, self._moved = (JoinedLists([]), _EMPTY), []
 
     def forget_all(self) -> None:
-        """Drop all containers, as all may feed other aggregates."""
+        """Drop all cached slots, as any container may now feed another aggregate."""
         self._known, self._numbers, self.aggregates = {}, {}, []
         self._last, self._moved = (JoinedLists([]), _EMPTY), []
 
@@ -354,7 +354,7 @@ class RecommenderState:
         self._delete_if_unused(pod.label_set)
 
     def _unbind(self, state: ContainerState) -> None:
-        """Remove a container's direct link to an aggregate; a removed aggregate without links gives up its row."""
+        """Remove a container's direct link to an aggregate. The last link of a removed aggregate releases its row."""
         old = state.bound
         if old is None:
             return

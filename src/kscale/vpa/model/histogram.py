@@ -340,7 +340,8 @@ class Histogram:
     def equals(self, other: Histogram) -> bool:
         """Check whether two histograms are equal, weights with a tolerance of 1e-15.
 
-        Both must have the same options object; range, half life and reference must be equal. Totals may differ.
+        False unless both have the same options object, and equal half lives, reference times, lowest and highest
+        buckets. Total weights may differ.
         """
         mine, theirs = self.bank, other.bank
         if mine.half_life != theirs.half_life or self.reference_time != other.reference_time:

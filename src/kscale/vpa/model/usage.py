@@ -97,8 +97,8 @@ class OutOfMemory(NamedTuple):
 def find_oom_kills(old: Pod, new: Pod) -> list[OutOfMemory]:
     """Find the OOM kills of regular containers between two versions of a pod from a watch (``OnUpdate``).
 
-    For a container that is still terminated by the kill the requests of ``new`` count; for one that runs again those of
-    ``old``. Containers without a status in ``old`` are skipped. Raises :class:`InputError` if the time of a kill is
+    The memory of a kill is the container's request: in ``new`` if the container is still terminated, in ``old`` if it
+    runs again. Containers without a status in ``old`` are skipped. Raises :class:`InputError` if the time of a kill is
     invalid.
     """
     before = {status.name: status for status in old.status.container_statuses}

@@ -144,9 +144,9 @@ def load_checkpoints(
 ) -> list[str]:
     """Load checkpoints into the VPAs that they belong to. Returns texts on those that could not be loaded.
 
-    A checkpoint is loaded as a whole or not at all, and replaces an earlier one of the same container. ``strict``:
-    raise :class:`InputError`, naming the object and the field, for an invalid weight or a time out of range; earlier
-    checkpoints are loaded then.
+    A checkpoint is loaded as a whole or not at all, and replaces an earlier one of the same container. An invalid
+    weight or a time out of range gives a text, but with ``strict`` it raises :class:`InputError`, which names the
+    object and the field; the checkpoints before it are loaded then.
     """
     problems = []
     state.merge_plans = []  # checkpoints may add containers to merge
@@ -295,7 +295,7 @@ class _MergedCheckpoints(NamedTuple):
         rows: dict[Vpa, dict[str, int]] = {vpa: {} for vpa in self.vpas}
         for row, (vpa, name) in enumerate(self.names):
             rows[vpa][name] = row
-        until = self._take_out_open_windows([*rows.values()], np.array(times, np.int64))
+        until = self._subtract_open_windows([*rows.values()], np.array(times, np.int64))
         store, which = self.store, np.arange(len(self.names))
         memory, cpu = store.memory.save(which), store.cpu.save(which)
         columns = (each[which].tolist() for each in (store.first, store.last, store.samples))
@@ -305,13 +305,13 @@ class _MergedCheckpoints(NamedTuple):
             for own, closes in zip(rows.values(), until.tolist(), strict=True)
         ]
 
-    def _take_out_open_windows(
+    def _subtract_open_windows(
         self, rows: Sequence[dict[str, int]], times: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
-        """Subtract the peaks of windows that are open at the time of their VPA from the store's memory histograms.
+        """Subtract from the memory histograms the peaks of memory aggregation intervals (windows) that have not ended.
 
-        ``rows``: the row of each container by name, for each VPA; ``times``: the time of each VPA. Returns when each
-        VPA's first open window closes (nanoseconds); ``_NEVER_TIME`` if no window is open.
+        ``rows``: for each VPA, the store's row by container name. ``times``: for each VPA, the time at which a window
+        is open or not. Returns when each VPA's first open window ends (nanoseconds), or ``_NEVER_TIME``.
         """
         until = np.full(len(rows), _NEVER_TIME)
         if not rows:
@@ -349,8 +349,8 @@ class CheckpointStorage(Protocol):
     ) -> bool:
         """Store the statuses of checkpoints, in this order, without reading them yet.
 
-        ``keys``: of the checkpoints; ``build``: returns the statuses by key, at any later time. Returns False, and
-        stores nothing, if they must be written one by one.
+        ``keys``: keys of the checkpoints. ``build``: returns the statuses by key; may be called at any later time.
+        Returns False, and stores nothing, if they must be written one by one.
         """
         ...
 

@@ -352,7 +352,7 @@ def _encode_status(status: VerticalPodAutoscalerStatus) -> VerticalPodAutoscaler
 
 
 def _get_global_max(options: RecommenderOptions) -> ResourceList:
-    """Return by resource the largest recommendation of a container without ``maxAllowed``, by the flags.
+    """Return the maximum of each resource that the flags set for containers without ``maxAllowed``.
 
     A resource whose flag is 0 is left out.
     """

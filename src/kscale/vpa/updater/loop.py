@@ -196,8 +196,8 @@ class VpaUpdate:
     def _can_evict(self, pod: Pod) -> bool:
         """Check whether a pod may be evicted.
 
-        As upstream, the check records a resizing pod's first attempt, unless the pod is pending or its group has too
-        few replicas.
+        As upstream, the check records the time of a resizing pod's first attempt, unless the pod is pending or its
+        group has too few replicas.
         """
         answer = self._restriction.can_evict(pod, self._progress.now)
         stats = self._restriction.stats(pod)
@@ -208,8 +208,8 @@ class VpaUpdate:
     def _decide_in_place(self, pod: Pod) -> str:
         """Return the decision on an in-place update, one of the ``IN_PLACE_*`` constants.
 
-        As upstream, the check records a resizing pod's first attempt, but not in mode InPlace, for a pending pod, or
-        without a recommendation.
+        As upstream, the check records the time of a resizing pod's first attempt, but not in mode InPlace, for a
+        pending pod, or without a recommendation.
         """
         restriction, now = self._restriction, self._progress.now
         answer = restriction.can_update_in_place(pod, now, self._loop.state.infeasible_attempts)
