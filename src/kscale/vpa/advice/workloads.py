@@ -405,8 +405,8 @@ class UsageFeed:
     def place(self, key: SeriesKey, named: str = "", labels: Mapping[str, str] | None = None) -> _SeriesDestination:
         """Return the destination of the series ``key``. ``named`` and ``labels``: see :meth:`resolve`.
 
-        A pod of a selected workload that the recommender's state lacks is added to it, and the container, too, if the
-        workload has it.
+        If the recommender's state lacks the pod of a selected workload, the pod is added to the state. So is the
+        container, if the workload has it.
         """
         if self.namespaces and key.namespace not in self.namespaces:
             return _NO_DESTINATION

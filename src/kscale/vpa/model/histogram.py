@@ -201,7 +201,7 @@ class Histograms:
     ) -> None:
         """Add each ``values[i]`` to (or subtract it from) row ``rows[i]``, in order, with the result of single calls.
 
-        ``weights[i]`` and ``times[i]`` (nanoseconds) are those of the sample. Raises :class:`HistogramError`, and
+        ``weights[i]`` and ``times[i]`` (nanoseconds) belong to ``values[i]``. Raises :class:`HistogramError`, and
         changes nothing, for a negative weight or a value without a bucket.
         """
         weight = np.ascontiguousarray(weights, np.float64)

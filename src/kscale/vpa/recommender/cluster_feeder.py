@@ -63,7 +63,10 @@ __all__ = [
 
 
 def is_managed_vpa(vpa: VerticalPodAutoscaler, options: RecommenderOptions) -> bool:
-    """Check whether this recommender manages a VPA, by the recommender's name and the namespace."""
+    """Check whether this recommender manages a VPA: the VPA names it, and the namespace is not ignored.
+
+    A VPA without names of recommenders belongs to the recommender ``default``.
+    """
     named, wanted = vpa.spec.recommenders, options.recommender_name
     if not (any(item.name == wanted for item in named) if named else wanted == "default"):
         return False
@@ -207,8 +210,8 @@ def load_pods_steps(
 def load_pods(state: RecommenderState, pods: Sequence[Pod], now: int) -> None:
     """Load pods into the state, in this order; pods of the state that are not listed stay.
 
-    With ``memory_saver``, a pod that no VPA selects is not added: the sources of its resources are kept in
-    ``state.unselected_pods`` or, if the state has the pod, read into it.
+    With ``memory_saver``, a pod that no VPA selects is not added or updated. Only the sources of its resources are
+    stored: in ``state.unselected_pods``, or in the pod's state if it has one.
     """
     saver = state.options.memory_saver
     for pod in pods:

@@ -143,9 +143,9 @@ def _build_resize_patches(
     """Build the patches that set the containers' resources to the recommendation, including unchanged amounts.
 
     A container whose boost has expired at ``now`` gets the recommended resources, or its original ones without a
-    recommendation. A container whose boost has not expired gets no patches; in mode Off nor does one without a boost.
-    One without requests and limits gets a patch that adds empty resources, even without a recommendation. Raises
-    BoostError, CappingError or ProviderError if resources cannot be computed.
+    recommendation. A container whose boost has not expired gets no patches. In mode Off, containers without a boost get
+    none either. Any other one without requests and limits gets a patch that adds empty resources, even without a
+    recommendation. Raises BoostError, CappingError or ProviderError if resources cannot be computed.
     """
     off = update_mode(vpa) == "Off"
     recommended = (
