@@ -304,7 +304,7 @@ def cap_recommendation(
     except LimitRangeError as error:
         raise CappingError(f"error obtaining limit range: {error}") from None
     if pod_item is not None:
-        items += _add_unrecommended_containers(pod, items)
+        items += _build_unrecommended_entries(pod, items)
         for field in _BOUND_FIELDS:
             for resource in (CPU, MEMORY):
                 diagnostics += apply_pod_limit_range(items, pod, pod_item, resource, field)
@@ -338,10 +338,10 @@ def _copy_recommendation(item: RecommendedContainerResources) -> RecommendedCont
 # -- the limit range of the whole pod --------------------------------------------------------------------------
 
 
-def _add_unrecommended_containers(
+def _build_unrecommended_entries(
     pod: Pod, items: Sequence[RecommendedContainerResources]
 ) -> list[RecommendedContainerResources]:
-    """Return entries, with the container's requests, for containers that have requests but no recommendation."""
+    """Build an entry for each container that has requests but is not in ``items``: its requests are the target."""
     known, current = {item.container_name for item in items}, CurrentResources(pod)
     entries = []
     for container in pod.spec.containers:

@@ -175,8 +175,8 @@ def build_container_resources(
 
     ``limits``: the namespace's limit range for containers, whose defaults are the limits of containers without any.
     ``notes``: by container; notes on limits are added in place. A container whose policy is RequestsOnly gets no
-    limits, and one without a recommendation gets neither requests nor limits. With ``add_all`` it keeps its own ones,
-    and CPU or memory that a recommendation lacks is taken from the container.
+    limits. A container without a recommendation gets no requests and no limits. With ``add_all``, such a container
+    keeps its requests, and CPU and memory that requests or limits lack are taken from the container.
     """
     targets: dict[str, ResourceList | None] = {}
     for item in recommendation.container_recommendations:
@@ -206,7 +206,7 @@ def build_container_resources(
 def _fill_missing(values: ResourceList | None, current: ResourceList | None) -> ResourceList | None:
     """Return the recommended ``values``, completed with CPU and memory of ``current``.
 
-    None if ``values`` is None and ``current`` has neither.
+    None if ``values`` is None and ``current`` has no CPU and no memory.
     """
     missing: ResourceList = {name: (current or {})[name] for name in (CPU, MEMORY) if name in (current or {})}
     if not missing:

@@ -234,10 +234,11 @@ class ScaleCache:
         self._entries[key] = _CachedScale(response, self._compute_refresh_time(time), time + self._lifetime)
 
     def refresh_steps(self, now: datetime | Moment) -> StepsOf[GetScale, None]:
-        """Request entries again whose ``max_age`` plus jitter has passed, and remove entries that nobody reads.
+        """Request the scales of outdated entries again, and remove entries that nobody reads.
 
-        An entry is removed if ``lifetime`` has passed since it was inserted or read last. An error of the API server
-        replaces the entry, too. ``now``: start time. Call this every 7 s, as upstream does.
+        An entry is outdated if ``max_age`` plus jitter has passed since its last request. An error of the API server
+        replaces its scale, too. An entry is removed if ``lifetime`` has passed since it was inserted or read last.
+        ``now``: start time. Call this every 7 s, as upstream does.
         """
         progress = Progress(moment(now))
         for key in [key for key, entry in self._entries.items() if progress.now > entry.refresh_after]:
@@ -626,8 +627,8 @@ class DumpScales:
     def _guess_scale(self, key: ScaleKey, item: CustomWorkload | None, name: str, shown_by: str) -> Scale:
         """Return the scale of an object whose kind has no definition but is scaled by an autoscaler of the dump.
 
-        ``item``: the object; None if the dump lacks it. ``name``: of the kind, ``shown_by``: the autoscaler; both for
-        the text in ``assumed``.
+        ``item``: the object; None if the dump lacks it. A text is added to ``assumed``: it names the kind (``name``)
+        and the autoscaler (``shown_by``).
         """
         if item is None:
             text = f"the input has no CustomResourceDefinition of {name}: taken to have a scale, as {shown_by}"

@@ -202,13 +202,13 @@ class ObservationTally(msgspec.Struct, eq=False):
     _values: dict[tuple[str, ...], tuple[dict[str, str], list[_Values]]] = {}
     _later: list[Callable[[ObservationTally], None]] = []
 
-    def later(self, tell: Callable[[ObservationTally], None]) -> None:
-        """Schedule a callback for when the sums are read.
+    def later(self, callback: Callable[[ObservationTally], None]) -> None:
+        """Schedule a callback, which is called once when the sums are read.
 
-        ``tell`` receives this tally and adds to it. It should not hold a reference to the tally, so that unread sums
-        can be freed.
+        ``callback`` receives this tally and adds to it. It should not hold a reference to the tally, so that unread
+        sums can be freed.
         """
-        self._later.append(tell)
+        self._later.append(callback)
 
     def count(self, name: str, labels: Labels, by: float = 1) -> None:
         """Add ``by`` to the sum of a metric with these labels.
@@ -240,8 +240,8 @@ class ObservationTally(msgspec.Struct, eq=False):
         The sums stay; the callbacks are called only once.
         """
         waiting, self._later = self._later, []
-        for tell in waiting:
-            tell(self)
+        for callback in waiting:
+            callback(self)
         observations = {
             key: Observation(name=key[0], value=n, labels=labels) for key, (labels, n) in self._counts.items()
         }
@@ -338,8 +338,8 @@ class QualityObserver:
     def _observe_group(self, resource: str, mode: str, oom: bool, usage: FloatArray, recommended: FloatArray) -> None:
         """Observe samples that have the same update mode and the same kind (OOM or not).
 
-        Counts the missing recommendations (0); the others are observed themselves, and relative to usage. Differences
-        from usage are observed for both.
+        Missing recommendations (0) are counted. For the others, the recommendation and the relative difference of the
+        usage from it are observed. The absolute differences from usage are observed for all samples.
         """
         short, unit = _METRIC_NAME_PARTS[resource]
         own: dict[str, str | bool] = {"is_oom": oom} if resource == MEMORY else {}
@@ -434,8 +434,8 @@ class LoopGauges:
     def observations(self) -> list[Observation]:
         """Return the values of the gauges as observations.
 
-        A gauge without the label ``update_mode`` has a value for each size, even if it is 0. A gauge with this label
-        has values only for the sizes and modes that were added to.
+        A gauge without the label ``update_mode`` has a value for each ``vpa_size_log2``, even if it is 0. A gauge with
+        ``update_mode`` has values only for the label values that :meth:`add` was called with.
         """
         by_mode = [
             build_observation(_PREFIX + name, {"vpa_size_log2": str(size), "update_mode": mode}, value)

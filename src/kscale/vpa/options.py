@@ -368,9 +368,9 @@ class AdmissionOptions(msgspec.Struct, kw_only=True, frozen=True):
         check_fields(self)
 
     def problems(self) -> list[Problem]:
-        """Return what upstream rejects at start-up, in its texts; empty if there is nothing.
+        """Return the problems of the options; empty if there are none. ``field`` of each problem is the option.
 
-        ``field`` of each problem is the option.
+        Problems are options that upstream rejects at start-up, in upstream's words.
         """
         problems = _find_gate_problems(self.feature_gates)
         if self.status_lease_update_interval <= timedelta():

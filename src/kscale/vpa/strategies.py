@@ -328,12 +328,12 @@ class PercentileStrategy(Strategy):
     settings: PercentileSettings
 
     def advise(self, usage: ContainerUsage) -> StrategyAdvice:
-        """Return the largest CPU percentile of a pod as CPU request, and the memory peak of all pods plus a buffer as
-        memory request and limit.
+        """Return the CPU percentile of the pod with the highest one as CPU request, without a CPU limit.
 
-        The percentile is rounded to a whole number. A resource without samples gets no advice. The memory is at least
-        ``usage.oom_memory`` plus its own buffer. Amounts are rounded up to millicores and MiB, and are at least the
-        minimums of the settings.
+        The memory request and limit are the memory peak of all pods plus a buffer. The setting ``cpu_percentile`` is
+        rounded to a whole number. A resource without samples gets no advice. The memory is at least
+        ``usage.oom_memory`` plus the buffer for OOM kills. Amounts are rounded up to millicores and MiB, and are at
+        least the minimums of the settings.
         """
         how = self.settings
         cpu = _drop_empty(usage.cpu.values())

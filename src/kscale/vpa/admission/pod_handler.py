@@ -84,7 +84,7 @@ class VpaIndex:
     def apply(self, vpa: VerticalPodAutoscaler) -> None:
         """Add a VPA, or replace the one of the same namespace and name.
 
-        A VPA without a target is not indexed; its former version is removed.
+        A VPA without a target is not added, and an earlier version of it is removed.
         """
         key, target = (vpa.namespace, vpa.name), vpa.spec.target_ref
         place = None if target is None else (vpa.namespace, target.kind, target.name)
@@ -141,7 +141,10 @@ class VpaIndex:
         return vpa
 
     def _get_version(self, controllers: Controllers) -> tuple[object, ...] | None:
-        """Return a value that differs after each change that may change a match; None if changes are not counted."""
+        """Return a value that differs after each change of VPAs or controllers that may change a match.
+
+        None if ``controllers`` does not count its changes.
+        """
         version = controllers.version
         return None if version is None else (self._changes, *version)
 
@@ -292,9 +295,10 @@ def admit_pod_steps(
 
 
 def read_review_pod(pod: Pod | Mapping[str, Any], namespace: str = "") -> Pod | PodAdmission:
-    """Return the pod of a review; if the pod cannot be read, the admission with the error.
+    """Return the pod of a review as a struct; if it cannot be read, return an admission with the error.
 
-    A pod without a name gets its ``generateName`` and ``%`` as the name, and ``namespace``, as upstream does.
+    As upstream, a pod without a name gets its ``generateName`` followed by ``%`` as its name, and ``namespace`` as its
+    namespace.
     """
     try:
         if isinstance(pod, Pod):
@@ -372,10 +376,10 @@ def _build_container_patches(
     wanted: ContainerResources,
     notes: list[str],
 ) -> tuple[list[PatchOperation], str]:
-    """Return the patches of container ``index``, and the text of the annotation.
+    """Return the patches of container ``index``, and the text about this container in the pod's annotation.
 
-    A container without requests and limits gets a patch that adds empty resources, even if nothing is ``wanted``.
-    ``current``: its (requests, limits). ``notes``: on the recommendation, for the text.
+    ``current``: the container's (requests, limits). If both are None, a patch adds empty resources, even if ``wanted``
+    has none. ``wanted``: the resources to set. ``notes``: notes on the recommendation, with which the text begins.
     """
     requests, limits = current
     path = f"/spec/containers/{index}/resources"

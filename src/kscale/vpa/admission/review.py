@@ -190,10 +190,10 @@ class PatchCache:
         limit_ranges: LimitRangeLookup | None,
         options: AdmissionOptions | None,
     ) -> PodAdmission | _Patch:
-        """Return the encoded patches of a pod by the VPA that controls it, from the cache or computed and cached.
+        """Return the encoded patches of a pod by ``vpa``, which controls it, from the cache or computed and cached.
 
-        An admission with errors or diagnostics is not cached, and is returned as it is; likewise one whose limit ranges
-        cannot be read.
+        If there are errors or diagnostics, or the limit ranges cannot be read, returns the admission instead and does
+        not cache it.
         """
         # What patch_pod reads of a pod, but for the names in its messages. Not the volumes: the names of those of
         # service accounts are random.
@@ -273,7 +273,10 @@ _TOO_DEEP: Final = "the review is nested too deeply"
 
 
 def allow_unpatched(why: str, *, uid: Any = "", resource: str = "unknown") -> ReviewResult:
-    """Build the response that allows an object as it is, counted as an error. ``why``: the message."""
+    """Build the response that allows an object as it is, counted as an error. ``why``: the message.
+
+    ``uid``: that of the request. ``resource``: the metric's label for the kind of object.
+    """
     body = _encode_response({"uid": uid, "allowed": True})
     return ReviewResult(body=body, status="error", resource=resource, messages=[why])
 

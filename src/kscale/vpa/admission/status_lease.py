@@ -62,8 +62,8 @@ def check_status_steps(
 ) -> StepsOf[Get | Wait, bool | ApiError]:
     """Read the lease and check its validity (``IsStatusValid``), with up to three attempts.
 
-    Returns whether it is valid, or the error if it could not be read. ``timeout``: nanoseconds after its last renewal
-    at which the lease is invalid. Raises ValueError for an invalid time in the lease.
+    Returns whether it is valid, or the error if it could not be read. ``timeout``: nanoseconds after its creation and
+    its last renewal at which the lease is invalid. Raises InputError for an invalid time in the lease.
     """
 
     def read() -> StepsOf[Get, Outcome]:
@@ -86,7 +86,7 @@ def renew_status_steps(
 ) -> StepsOf[Within, ApiError | None]:
     """Update the lease, or create it (``UpdateStatus``), with up to three attempts. Returns the error, or None.
 
-    ``holder``: this host's name; ``interval``: nanoseconds between two renewals, which is also the time limit of each
+    ``holder``: this host's name. ``interval``: nanoseconds between two renewals, and the time limit of each renewal
     (:class:`~kscale.effects.Within` around ``Get``, ``Create``, ``Patch`` and ``Wait``). A concurrent update by another
     replica is no error.
     """
@@ -154,8 +154,8 @@ def _ignore_error_if(outcome: Outcome, excused: bool) -> Outcome:
 def _retry_steps(progress: Progress, attempt: Callable[[], StepsOf[_A, Outcome]]) -> StepsOf[_A | Wait, Outcome]:
     """Run the attempt up to three times, with growing pauses, while its error is transient.
 
-    Returns the first outcome without a transient error. If there is none, or a pause is cut off by a time limit,
-    returns an outcome with a timeout or that limit's error.
+    Returns the first outcome that is a success or a permanent error. After three transient errors, returns an outcome
+    with a timeout error. If a time limit of the caller ends a pause, returns an outcome with the limit's error.
     """
     pause = _FIRST_PAUSE
     for last in (False,) * (_MAX_TRIES - 1) + (True,):

@@ -115,7 +115,8 @@ def admit_vpa(
 ) -> VpaAdmission:
     """Compute what the webhook does with a VPA that is about to be written.
 
-    Upstream's webhook never finds ``targetRef`` missing, as the CRD's schema requires it; :func:`validate_vpa` can.
+    A new VPA without ``targetRef`` is an error here. Upstream's webhook never sees one, as the CRD's schema requires
+    it.
 
     Parameters
     ----------
@@ -176,9 +177,9 @@ class _AllowedFeatures(msgspec.Struct, frozen=True):
 
 
 def _find_allowed_features(old: VerticalPodAutoscaler | None, options: AdmissionOptions) -> _AllowedFeatures:
-    """Find the alpha features that may be used: by the gates, or because ``old`` uses them.
+    """Find the alpha features that a VPA may use: their gate is on, or ``old``, its earlier version, uses them.
 
-    Also its controlled resources.
+    The result also has the controlled resources that ``old`` lists. ``old``: None for a new VPA.
     """
     gates = options.feature_gates
     old = old or VerticalPodAutoscaler()
@@ -198,7 +199,7 @@ def _find_allowed_features(old: VerticalPodAutoscaler | None, options: Admission
 def _uses_boost(vpa: VerticalPodAutoscaler) -> bool:
     """Check whether a VPA uses a startup boost (``allowCPUBoost``).
 
-    A boost of the pod counts only with its ``cpu``, one of a container in any case.
+    The VPA's own boost counts only if it has ``cpu``; the boost of a container policy always counts.
     """
     policies = vpa.spec.resource_policy.container_policies if vpa.spec.resource_policy is not None else []
     own = vpa.spec.startup_boost
@@ -301,7 +302,7 @@ def _validate_container_policy(
 
 
 def _validate_bounds(low: ResourceList, high: ResourceList, path: str) -> list[FieldError]:
-    """Return the errors of minAllowed (``low``) and maxAllowed (``high``)."""
+    """Return the errors of minAllowed (``low``) and maxAllowed (``high``): too fine amounts, maximum below minimum."""
     errors = []
     for name in order_resources(low):
         errors += _validate_resolution(name, low[name], f"{path}.minAllowed[{name}]")
@@ -343,7 +344,7 @@ def _validate_per_vpa_fields(policy: ContainerResourcePolicy, path: str, allowed
 
 
 def _validate_startup_boost(boost: StartupBoost | None, path: str, allowed: _AllowedFeatures) -> list[FieldError]:
-    """Return the errors of a startup boost, including that its feature gate is off."""
+    """Return the errors of a startup boost (None: no errors). Any boost is an error if the feature is not allowed."""
     if boost is None:
         return []
     if not allowed.boost:

@@ -275,10 +275,10 @@ class RecommendationReport(Record, frozen=True):
     method: dict[str, str] = msgspec.field(default_factory=dict)
 
     def explain(self, name: str) -> str:
-        """Return what gave the targets of a workload's containers, in one line: percentile, minimum, policy, bounds.
+        """Explain in one line how the targets of a workload's containers result from percentile, minimum and policy.
 
-        ``name``: ``namespace/Kind/name`` of the workload, with ``/container`` of one container. Raises InputError if it
-        is not part of this report.
+        ``name``: ``namespace/Kind/name`` of the workload, or ``namespace/Kind/name/container`` for one container.
+        Raises InputError if this report lacks it.
         """
         texts = [
             _explain_container(item, self)
@@ -403,7 +403,8 @@ def with_quality(report: RecommendationReport, quality: str) -> RecommendationRe
 def _build_quality_patch(cpu: ResourceAdvice, memory: ResourceAdvice, before: PatchAmounts) -> PatchAmounts:
     """Build the patch of a quality of service from its requests and limits.
 
-    ``before``: the patch with the strategy's amounts, whose limits are used where there are no others.
+    ``before``: the patch with the strategy's amounts; its limit is used for a resource without a limit. Limits are at
+    least the requests.
     """
 
     def limit(resource: ResourceAdvice, otherwise: int | None) -> int | None:

@@ -234,9 +234,9 @@ def _describe_strategy(strategy: Strategy, options: RecommenderOptions) -> dict[
 
 
 def _find_advised_resources(item: Workload, name: str, advised: StrategyAdvice) -> set[str]:
-    """Return the resources of a container with advised requests; if there are none, those that the VPA controls.
+    """Return the resources of a container with advised requests.
 
-    Empty if the VPA's policy for the container is Off.
+    If there are none, returns those that the VPA controls: none if its policy for the container is Off.
     """
     requests = {CPU: advised.cpu_request, MEMORY: advised.memory_request}
     changed = {resource for resource, amount in requests.items() if amount is not None}
@@ -402,12 +402,11 @@ def _fit_to_limit_ranges(
 def _build_patch_amounts(
     item: Workload, name: str, advised: StrategyAdvice, requests: ResourceList, limit_ranges: LimitRanges
 ) -> PatchAmounts:
-    """Build the requests and limits of a container in a workload's template that an API server accepts, as upstream's
-    admission sets them.
+    """Build requests and limits for a container of a workload's template, as upstream's admission sets them.
 
-    ``requests``: the advised ones, fitted to the limit ranges. Limits are those of ``advised``, raised to the request,
-    otherwise they keep their ratio to requests. If the VPA controls requests only, no limits are set, and a request is
-    at most its limit.
+    ``requests``: the advised ones, fitted to the limit ranges. A limit in ``advised`` is used, raised to the request.
+    Any other limit keeps its ratio to the request. If the VPA controls requests only, no limits are set, and a request
+    is at most the container's limit, or the limit range's default.
     """
     resources = item.containers[name].resources
     try:
@@ -614,7 +613,8 @@ def _describe_unmatched_filters(
 def _choose_moment(feed: UsageFeed, ooms: Sequence[OutOfMemory], now: Moment | None, notes: list[str]) -> Moment:
     """Return ``now`` if passed, else the time of the newest sample or kill, else the zero time.
 
-    A note is added to ``notes`` if the newest sample is suspiciously old, and to the feed's counts if some are late.
+    If the time of the newest sample is so early that its unit is probably wrong, a note is added to ``notes``. Without
+    ``now``, samples that are much later than most are noted in ``feed.counts``.
     """
     if now is None:
         _warn_of_late_samples(feed)
@@ -630,7 +630,7 @@ def _warn_of_late_samples(feed: UsageFeed) -> None:
 
     By default, the time of the newest sample is the current time. One wrong time would make all other samples old.
     """
-    late = feed.from_the_future(_HISTORY_LENGTH)
+    late = feed.find_future_samples(_HISTORY_LENGTH)
     if late is None:
         return
     usual, containers = late
@@ -658,7 +658,7 @@ def _find_dump_oom_kills(cluster: Cluster, pods: Iterable[Pod], feed: UsageFeed)
 
 
 def _add_oom_kills(feed: UsageFeed, ooms: Sequence[OutOfMemory], now: Moment) -> None:
-    """Add OOM kills to the state, and count the rejected ones."""
+    """Add OOM kills to the feed's state, and count the rejected ones in ``feed.counts``."""
     refused: list[UsageError] = add_usage(feed.state, to_usage(ooms), now) if ooms else []
     if refused:
         feed.counts[_DISCARDED_OOMS_TEXT] += len(refused)

@@ -138,7 +138,7 @@ class Workloads:
             self.unresolved.append((namespace, text))
 
     def notes(self) -> list[tuple[str, str]]:
-        """Return (namespace, text) of what could not be resolved, and of what was assumed of owners."""
+        """Return (namespace, text) of each owner or selector that could not be resolved, and of each assumed scale."""
         scales = self.controllers.scales
         return [*self.unresolved, *(scales.assumed if isinstance(scales, DumpScales) else ())]
 
@@ -232,9 +232,9 @@ class Workloads:
     def _add_pod(self, pod: Pod) -> None:
         """Add a running or finished pod to its workload; a pending pod is only mapped to its workload.
 
-        A workload of a custom kind is added for its first pod, and the pod's containers that are new to its workload. A
-        running pod without a workload is counted in ``skipped``; one whose owner cannot be resolved gets a text in
-        ``unresolved``.
+        The first pod of a workload of a custom kind also adds the workload. A running pod also adds containers that its
+        workload lacks. A running pod without a workload is counted in ``skipped``; if its owner cannot be resolved, a
+        text is added to ``unresolved``.
         """
         live = pod.status.phase not in _FINISHED_PHASES and pod.status.phase != "Pending"
         try:
@@ -259,7 +259,7 @@ class Workloads:
         elif pod.status.phase in _FINISHED_PHASES:
             workload.finished.append(pod)
 
-    def owner_of_gone(self, namespace: str, pod: str, named: str = "") -> Workload | None:
+    def find_owner_of_deleted_pod(self, namespace: str, pod: str, named: str = "") -> Workload | None:
         """Return the workload of a deleted pod; None if it is unknown.
 
         ``named``: the workload or controller that the usage names, as ``Kind/name`` or name. Without it, or if the dump
@@ -288,7 +288,7 @@ class Workloads:
                     return workload
         return None
 
-    def owner_by_labels(self, namespace: str, labels: Mapping[str, str]) -> Workload | None:
+    def find_owner_by_labels(self, namespace: str, labels: Mapping[str, str]) -> Workload | None:
         """Return the workload whose selector matches a pod's labels from Prometheus; None unless exactly one does.
 
         Label names in Prometheus have underscores in place of other characters. So the names in pod templates and
@@ -387,14 +387,14 @@ class UsageFeed:
         """Find the workload of a pod: by the dump's objects, then by labels (unless ``named``), then by name.
 
         None if it is unknown. The first result for a pod is cached, and counted unless it is a workload that was not
-        selected. See :meth:`Workloads.owner_of_gone` for ``named``.
+        selected. See :meth:`Workloads.find_owner_of_deleted_pod` for ``named``.
         """
         known = self.workloads.pod_owner.get((namespace, pod))
         if known is not None:
             return known
         if (namespace, pod) not in self.first_seen:
-            workload = self.workloads.owner_by_labels(namespace, labels) if labels and not named else None
-            workload = workload or self.workloads.owner_of_gone(namespace, pod, named)
+            workload = self.workloads.find_owner_by_labels(namespace, labels) if labels and not named else None
+            workload = workload or self.workloads.find_owner_of_deleted_pod(namespace, pod, named)
             self.first_seen[namespace, pod] = workload
             if workload is None:
                 self.counts["pods of no known workload"] += 1
@@ -405,8 +405,8 @@ class UsageFeed:
     def place(self, key: SeriesKey, named: str = "", labels: Mapping[str, str] | None = None) -> _SeriesDestination:
         """Return the destination of the series ``key``. ``named`` and ``labels``: see :meth:`resolve`.
 
-        A pod of a selected workload that the recommender's state lacks is added to it, and the container, too, if the
-        workload has it.
+        If the recommender's state lacks the pod of a selected workload, the pod is added to the state. So is the
+        container, if the workload has it.
         """
         if self.namespaces and key.namespace not in self.namespaces:
             return _NO_DESTINATION
@@ -431,9 +431,9 @@ class UsageFeed:
         return _SeriesDestination(owner, container=key.container, slot=find_slot(self.state, name, 0))
 
     def _resolve_destinations(self, batch: UsageBatch) -> None:
-        """Find the destinations of a batch's series. Without labels, keys of earlier batches are not resolved again."""
+        """Find the destination of each series of a batch. Without labels, destinations found before are reused."""
         if batch.labels or batch.keys is not self._keys:
-            self.settle()
+            self.count_samples()
             self._keys, self._places = batch.keys, []
         done = len(self._places)
         for i in range(done, len(batch.keys)):
@@ -452,7 +452,7 @@ class UsageFeed:
             self._finite = {kind: np.concatenate([counts[:done], more]) for kind, counts in self._finite.items()}
 
     def add(self, batch: UsageBatch) -> None:
-        """Add a batch of usage samples to the workloads of its containers, and count what happened to them.
+        """Add a batch of usage samples to the workloads of its containers, and count the rejected and unusual ones.
 
         A batch that is not in order is sorted by time first. Warnings of the source are counted, too.
         """
@@ -478,7 +478,10 @@ class UsageFeed:
                 self._add_kind(kind, series, time, values)
 
     def _add_kind(self, kind: int, series: npt.NDArray[np.int32], time: npt.NDArray[np.int64], values: _Floats) -> None:
-        """Add the CPU or the memory values of a batch to the store, and count what happened to them."""
+        """Add the CPU or the memory values of a batch to the store, and count the rejected and the unusual ones.
+
+        ``kind``: CPU_SAMPLE or MEMORY_SAMPLE.
+        """
         latest = _MAX_TIME if self.now is None else self.now
         is_cpu, finite, threads = kind == CPU_SAMPLE, self._finite[kind], self.state.threads
         fed = self.state.store.add_history(is_cpu, series, time, values, self._slots, finite, latest, threads)
@@ -491,11 +494,11 @@ class UsageFeed:
         self.counts["infinite values, left out"] += fed["infinite"]
         self.counts["missing values"] += fed["missing"]
 
-    def from_the_future(self, far: int) -> tuple[int, list[str]] | None:
+    def find_future_samples(self, far: int) -> tuple[int, list[str]] | None:
         """Return the usual end of samples (epoch nanoseconds), and the containers with samples that are much later.
 
         The usual end is that of most samples and of most containers. Samples are much later if they are more than
-        ``far`` nanoseconds after it; None if the newest sample is not, or if there are fewer than two moments.
+        ``far`` nanoseconds after it. Returns None if there are no such samples, or fewer than two times in all.
         Containers are ``namespace/pod/name``.
         """
         store = self.state.store
@@ -518,10 +521,11 @@ class UsageFeed:
             if container.slot in late
         ]
 
-    def settle(self) -> None:
-        """Add the samples of the batches since the last call to ``counts`` and ``memory_points``, by destination.
+    def count_samples(self) -> None:
+        """Add the numbers of samples since the last call to ``counts`` and ``memory_points``.
 
-        Call this before batches with other series, and at the end.
+        Samples of selected workloads are counted as ``samples``, others under the reason why they are left out. Call
+        this before a batch with other series, and after the last batch.
         """
         for kind, finite in self._finite.items():
             for place, count in zip(self._places, finite.tolist(), strict=True):
@@ -573,13 +577,13 @@ def feed_history(
         rows += len(batch)
         if progress is not None:
             progress(rows)
-    feed.settle()
+    feed.count_samples()
     if not feed.behind or rows > _MAX_SORTED_ROWS or iter(history) is history:
         return feed
     feed = prepare()
     for batch in _sort_by_time(history, rows):
         feed.add(batch)
-    feed.settle()
+    feed.count_samples()
     return feed
 
 

@@ -164,7 +164,7 @@ class UsageError(NamedTuple):
 
     @property
     def is_key_error(self) -> bool:
-        """Return True for an unknown pod or container. With ``memory_saver`` it is expected, and not logged."""
+        """Return whether the pod or container is unknown: with ``memory_saver`` this is expected, and not logged."""
         return self.error.startswith("KeyError:")
 
 
@@ -252,7 +252,7 @@ def add_container_usage(
 
 
 def _split_alternating_kinds(kinds: _Uint8Array | int) -> Sequence[tuple[int, slice]]:
-    """Return (kind, slice) of CPU and of memory if they alternate, as in a scrape; else empty."""
+    """Return (kind, slice of the samples) of CPU and of memory if they alternate, CPU first; else empty."""
     if (
         isinstance(kinds, int)
         or len(kinds) % 2

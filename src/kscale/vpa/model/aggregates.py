@@ -133,7 +133,7 @@ class AggregateStore:
         return self.free_rows.pop()
 
     def _begin_rows(self, rows: int | slice | _Times) -> None:
-        """Reset the columns of rows, but not their histograms."""
+        """Set the columns of rows to those of a new aggregate, with the options' settings; histograms stay."""
         self.first[rows] = self.last[rows] = ZERO_TIME
         self.samples[rows] = 0
         options = self.options
@@ -233,8 +233,8 @@ class AggregateStore:
     ) -> tuple[_Slots, _Times, _Floats | None, _Floats | None] | None:
         """Group rows for :meth:`add_history` by aggregate, each in its order; None if grouping does not pay off.
 
-        Returns the arguments in the new order. Adding them gives equal results, and histograms are loaded from memory
-        once per batch instead of once per row.
+        Returns series, time, cpu and memory in the new order. Adding them gives equal results, and histograms are
+        loaded from memory once per batch instead of once per row.
         """
         return self.native.arranged(series, time, cpu, memory, slots, threads)
 
@@ -294,7 +294,10 @@ class Aggregate:
         return int(store.samples[self.row]) == 0
 
     def is_expired(self, store: AggregateStore, now: Moment) -> bool:
-        """Check whether the newest sample (without samples: the creation) is as old as the window, interval * count."""
+        """Check whether an aggregate is at least as old as its interval times its interval count.
+
+        The age counts from the last sample, or from the creation if there is no CPU sample.
+        """
         since = self.created if self.is_empty(store) else int(store.last[self.row])
         return now - since >= int(store.interval[self.row]) * int(store.interval_count[self.row])
 

@@ -78,7 +78,7 @@ class ContainerSlotCache:
         return np.fromiter(map(self._known.get, names, repeat(-1)), np.int64, len(names))
 
     def _look_up_joined(self, names: JoinedLists[ContainerName]) -> _PackedSlots:
-        """Look up the names of joined lists like ``_look_up``; results of parts of the last call are reused."""
+        """Look up joined lists like ``_look_up``. Results of lists that the last call looked up, too, are reused."""
         before, previous = self._last
         pieces = [_EMPTY]
         for run in runs_of(names.parts, before.parts):
@@ -114,7 +114,7 @@ class ContainerSlotCache:
             self._last, self._moved = (JoinedLists([]), _EMPTY), []
 
     def forget_all(self) -> None:
-        """Drop all containers, as all may feed other aggregates."""
+        """Drop all cached slots, as any container may now feed another aggregate."""
         self._known, self._numbers, self.aggregates = {}, {}, []
         self._last, self._moved = (JoinedLists([]), _EMPTY), []
 
@@ -354,7 +354,7 @@ class RecommenderState:
         self._delete_if_unused(pod.label_set)
 
     def _unbind(self, state: ContainerState) -> None:
-        """Remove a container's direct link to an aggregate; a removed aggregate without links gives up its row."""
+        """Remove a container's direct link to an aggregate. The last link of a removed aggregate releases its row."""
         old = state.bound
         if old is None:
             return
@@ -565,9 +565,10 @@ def merge_containers(state: RecommenderState, vpas: Iterable[Vpa]) -> MergedCont
 
 
 def _get_merge_plan(state: RecommenderState, vpas: list[Vpa]) -> _MergePlan:
-    """Return the plan to merge the aggregates of ``vpas``, cached while it is valid.
+    """Return the plan to merge the aggregates of ``vpas``, from the cache if possible.
 
-    Plans of VPAs with initial states are not cached.
+    A cached plan is valid until an aggregate is linked to a VPA or removed. Plans of VPAs with initial states (from
+    checkpoints) are not cached.
     """
     known: list[_MergePlan] = [plan for plan in state.merge_plans if plan.link_version == state.link_version]
     for plan in known:

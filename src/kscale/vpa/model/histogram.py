@@ -201,7 +201,7 @@ class Histograms:
     ) -> None:
         """Add each ``values[i]`` to (or subtract it from) row ``rows[i]``, in order, with the result of single calls.
 
-        ``weights[i]`` and ``times[i]`` (nanoseconds) are those of the sample. Raises :class:`HistogramError`, and
+        ``weights[i]`` and ``times[i]`` (nanoseconds) belong to ``values[i]``. Raises :class:`HistogramError`, and
         changes nothing, for a negative weight or a value without a bucket.
         """
         weight = np.ascontiguousarray(weights, np.float64)
@@ -226,8 +226,8 @@ class Histograms:
     def merge(self, rows: npt.ArrayLike, other: Histograms, other_rows: npt.ArrayLike) -> None:
         """Add ``other_rows[i]`` of ``other`` to ``rows[i]``, in order.
 
-        As upstream, the older of two references is moved to the newer one, also in ``other``. Raises HistogramError if
-        half-lives or options differ.
+        As upstream, the older of two reference times becomes the newer one, and weights are scaled to it, also in
+        ``other``. Raises HistogramError if half-lives or options differ.
         """
         if self.half_life != other.half_life:
             raise HistogramError("can't merge decaying histograms with different half life periods")
@@ -295,7 +295,10 @@ class Histogram:
 
     @property
     def reference_time(self) -> int:
-        """Return the reference in nanoseconds since 1970, or :data:`~kscale.effects.ZERO_TIME`."""
+        """Return the time at which a sample's weight is not scaled, in nanoseconds since 1970.
+
+        :data:`~kscale.effects.ZERO_TIME` if it is not set.
+        """
         return int(self.bank.reference[self.index])
 
     @property
@@ -337,7 +340,8 @@ class Histogram:
     def equals(self, other: Histogram) -> bool:
         """Check whether two histograms are equal, weights with a tolerance of 1e-15.
 
-        Both must have the same options object; range, half life and reference must be equal. Totals may differ.
+        False unless both have the same options object, and equal half lives, reference times, lowest and highest
+        buckets. Total weights may differ.
         """
         mine, theirs = self.bank, other.bank
         if mine.half_life != theirs.half_life or self.reference_time != other.reference_time:
@@ -359,8 +363,8 @@ class Histogram:
     ) -> None:
         """Add the weights of a checkpoint, scaled to the sum ``total_weight``.
 
-        A decaying histogram takes its reference time. ``bucket_weights`` None: there is no checkpoint at all. Raises
-        :class:`HistogramError` with upstream's text, in upstream's order of checks.
+        ``bucket_weights``: weight by bucket; None, for no checkpoint, is an error. A decaying histogram gets
+        ``reference_time``. Raises :class:`HistogramError` with upstream's text, in upstream's order of checks.
         """
         if bucket_weights is None:
             raise HistogramError("cannot load from empty checkpoint")

@@ -97,8 +97,8 @@ class OutOfMemory(NamedTuple):
 def find_oom_kills(old: Pod, new: Pod) -> list[OutOfMemory]:
     """Find the OOM kills of regular containers between two versions of a pod from a watch (``OnUpdate``).
 
-    For a container that is still terminated by the kill the requests of ``new`` count; for one that runs again those of
-    ``old``. Containers without a status in ``old`` are skipped. Raises :class:`InputError` if the time of a kill is
+    The memory of a kill is the container's request: in ``new`` if the container is still terminated, in ``old`` if it
+    runs again. Containers without a status in ``old`` are skipped. Raises :class:`InputError` if the time of a kill is
     invalid.
     """
     before = {status.name: status for status in old.status.container_statuses}
@@ -139,11 +139,11 @@ def find_last_oom_kills(pods: Iterable[Pod], problems: list[str] | None = None) 
 
 @typed
 def find_memory_evictions(event: Event) -> list[OutOfMemory]:
-    """Find the containers because of whose memory usage a pod was evicted, in the pod's ``Evicted`` event.
+    """Find the containers that used too much memory, according to a pod's ``Evicted`` event.
 
-    ``memory`` of each is what it used. Empty for other events, and unless the event's three annotations list equally
-    many entries. Entries of another resource, or with an invalid amount, are skipped. Raises :class:`InputError` if the
-    event's time is invalid.
+    ``memory`` of each result is the container's usage in bytes. Empty for other events, and unless the event's three
+    annotations have the same number of entries. Entries of another resource, or with an invalid amount, are skipped.
+    Raises :class:`InputError` if the event's time is invalid.
     """
     if event.reason != "Evicted" or event.involved_object.kind != "Pod":
         return []

@@ -144,9 +144,9 @@ def load_checkpoints(
 ) -> list[str]:
     """Load checkpoints into the VPAs that they belong to. Returns texts on those that could not be loaded.
 
-    A checkpoint is loaded as a whole or not at all, and replaces an earlier one of the same container. ``strict``:
-    raise :class:`InputError`, naming the object and the field, for an invalid weight or a time out of range; earlier
-    checkpoints are loaded then.
+    A checkpoint is loaded as a whole or not at all, and replaces an earlier one of the same container. An invalid
+    weight or a time out of range gives a text, but with ``strict`` it raises :class:`InputError`, which names the
+    object and the field; the checkpoints before it are loaded then.
     """
     problems = []
     state.merge_plans = []  # checkpoints may add containers to merge
@@ -248,9 +248,9 @@ class CheckpointBatch:
         return vpa in self._prepared
 
     def prepare(self, vpas: Sequence[Vpa], now: Moment) -> None:
-        """Merge the aggregates of some VPAs, and keep their checkpoints of the time ``now`` for :meth:`pop`.
+        """Merge the aggregates of some VPAs, and store their checkpoints of the time ``now`` for :meth:`pop`.
 
-        A memory window that is still open is subtracted, as its peak may still be replaced.
+        The peak of a memory aggregation interval that has not ended is subtracted, as it may still be replaced.
         """
         prepared = _MergedCheckpoints.of(self._state, vpas).prepare([now] * len(vpas))
         self._prepared.update(zip(vpas, prepared, strict=True))
@@ -258,7 +258,7 @@ class CheckpointBatch:
     def pop(self, vpa: Vpa, now: Moment) -> list[tuple[str, VerticalPodAutoscalerCheckpointStatus]]:
         """Return the (container, checkpoint) pairs of a prepared VPA, sorted by container, and remove them.
 
-        A VPA is prepared again if one of its memory windows has closed meanwhile.
+        A VPA is prepared again if one of its memory aggregation intervals has ended since.
         """
         if now >= self._prepared[vpa].until:
             self.prepare([vpa], now)
@@ -290,12 +290,12 @@ class _MergedCheckpoints(NamedTuple):
     def prepare(self, times: Sequence[Moment]) -> list[_PreparedCheckpoints]:
         """Prepare the checkpoint of each VPA for the time at which it is written. Call this once.
 
-        A memory window that is still open at that time is subtracted, as its peak may still be replaced.
+        The peak of a memory aggregation interval that has not ended then is subtracted, as it may still be replaced.
         """
         rows: dict[Vpa, dict[str, int]] = {vpa: {} for vpa in self.vpas}
         for row, (vpa, name) in enumerate(self.names):
             rows[vpa][name] = row
-        until = self._take_out_open_windows([*rows.values()], np.array(times, np.int64))
+        until = self._subtract_open_windows([*rows.values()], np.array(times, np.int64))
         store, which = self.store, np.arange(len(self.names))
         memory, cpu = store.memory.save(which), store.cpu.save(which)
         columns = (each[which].tolist() for each in (store.first, store.last, store.samples))
@@ -305,13 +305,13 @@ class _MergedCheckpoints(NamedTuple):
             for own, closes in zip(rows.values(), until.tolist(), strict=True)
         ]
 
-    def _take_out_open_windows(
+    def _subtract_open_windows(
         self, rows: Sequence[dict[str, int]], times: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
-        """Subtract the peaks of windows that are open at the time of their VPA from the store's memory histograms.
+        """Subtract from the memory histograms the peaks of memory aggregation intervals (windows) that have not ended.
 
-        ``rows``: the row of each container by name, for each VPA; ``times``: the time of each VPA. Returns when each
-        VPA's first open window closes (nanoseconds); ``_NEVER_TIME`` if no window is open.
+        ``rows``: for each VPA, the store's row by container name. ``times``: for each VPA, the time at which a window
+        is open or not. Returns when each VPA's first open window ends (nanoseconds), or ``_NEVER_TIME``.
         """
         until = np.full(len(rows), _NEVER_TIME)
         if not rows:
@@ -349,8 +349,8 @@ class CheckpointStorage(Protocol):
     ) -> bool:
         """Store the statuses of checkpoints, in this order, without reading them yet.
 
-        ``keys``: of the checkpoints; ``build``: returns the statuses by key, at any later time. Returns False, and
-        stores nothing, if they must be written one by one.
+        ``keys``: keys of the checkpoints. ``build``: returns the statuses by key; may be called at any later time.
+        Returns False, and stores nothing, if they must be written one by one.
         """
         ...
 
@@ -368,11 +368,11 @@ def maintain_checkpoints_steps(
     diagnostics: list[str],
     storage: CheckpointStorage | None = None,
 ) -> StepsOf[Together | Wait | Within, None]:
-    """Write checkpoints within ``checkpoints_timeout``, the least recently written first, and delete orphans
-    periodically.
+    """Write checkpoints within ``checkpoints_timeout``, the least recently written first.
 
-    Does nothing if the history comes from Prometheus. ``vpas``: all VPAs, of any recommender; None: they could not be
-    listed. ``diagnostics`` receives texts of failures. ``storage``: stores checkpoints without requests.
+    Also deletes checkpoints without a VPA, every ``checkpoints_gc_interval``. Does nothing if the history comes from
+    Prometheus. ``vpas``: all VPAs, of any recommender; None: they could not be listed. ``diagnostics`` receives texts
+    of failures. ``storage``: stores checkpoints without requests.
     """
     options = state.options
     if not options.use_checkpoints:
@@ -400,9 +400,9 @@ def _store_checkpoints_steps(
 ) -> StepsOf[Together | Wait, None]:
     """Store checkpoints (``StoreCheckpoints``), those of several VPAs concurrently.
 
-    VPAs that are still fetching history are skipped. After the deadline no VPA is begun, except for the first ones: at
-    least as many VPAs as workers are written; ``diagnostics`` says so if the deadline has passed at the end. The VPAs
-    are prepared and written batch by batch, so that the prepared checkpoints of few VPAs are in memory.
+    VPAs that are still fetching history are skipped. After the deadline no write begins, except that at least as many
+    VPAs as workers are always written. If the deadline has passed at the end, a text is added to ``diagnostics``. VPAs
+    are prepared and written in batches, so that the prepared checkpoints of few VPAs are in memory.
     """
     ready = [
         vpa
@@ -439,10 +439,10 @@ def _write_checkpoints_steps(
 def _store_later(
     state: RecommenderState, vpas: Sequence[Vpa], now: Moment, deadline: Moment, storage: CheckpointStorage
 ) -> Moment | None:
-    """Store the checkpoints of VPAs in one call, with the times of concurrent requests.
+    """Store the checkpoints of VPAs in one call, with the times that concurrent requests would have had.
 
-    Returns when the last request would end. None, and nothing is stored, if there are no VPAs, a VPA does not have
-    exactly one container, a request would begin after the deadline, or the storage wants requests.
+    Returns the time at which the last request would end. Returns None, and stores nothing, if there are no VPAs, a VPA
+    does not have exactly one container, a request would begin after the deadline, or the storage wants requests.
     """
     if not vpas:
         return None
@@ -480,7 +480,7 @@ class _CheckpointWrite(SingleAction):
         self._begun = ZERO_TIME
 
     def is_due(self, now: Moment) -> bool:
-        """Check whether the write may begin now."""
+        """Check whether ``now`` is before the deadline, or there is no deadline."""
         return self._deadline == ZERO_TIME or now < self._deadline
 
     def build(self, now: Moment) -> Patch | None:

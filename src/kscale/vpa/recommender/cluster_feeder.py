@@ -63,7 +63,10 @@ __all__ = [
 
 
 def is_managed_vpa(vpa: VerticalPodAutoscaler, options: RecommenderOptions) -> bool:
-    """Check whether this recommender manages a VPA, by the recommender's name and the namespace."""
+    """Check whether this recommender manages a VPA: the VPA names it, and the namespace is not ignored.
+
+    A VPA without names of recommenders belongs to the recommender ``default``.
+    """
     named, wanted = vpa.spec.recommenders, options.recommender_name
     if not (any(item.name == wanted for item in named) if named else wanted == "default"):
         return False
@@ -207,8 +210,8 @@ def load_pods_steps(
 def load_pods(state: RecommenderState, pods: Sequence[Pod], now: int) -> None:
     """Load pods into the state, in this order; pods of the state that are not listed stay.
 
-    With ``memory_saver``, a pod that no VPA selects is not added: the sources of its resources are kept in
-    ``state.unselected_pods`` or, if the state has the pod, read into it.
+    With ``memory_saver``, a pod that no VPA selects is not added or updated. Only the sources of its resources are
+    stored: in ``state.unselected_pods``, or in the pod's state if it has one.
     """
     saver = state.options.memory_saver
     for pod in pods:
@@ -286,16 +289,15 @@ def _read_container_usage(usage: PodUsage) -> ContainerUsage:
 def external_metrics_steps(
     state: RecommenderState, progress: Progress, namespace: str = ""
 ) -> StepsOf[GetMetric, PodMetricsList | ApiError]:
-    """Request each VPA's pods from external.metrics.k8s.io, in ``namespace`` or all namespaces.
+    """Request the usage of each VPA's pods from external.metrics.k8s.io, in ``namespace`` (empty: all namespaces).
 
-    Returns pod metrics as metrics-server would, or the error of the first request that fails, or of a pod name that is
-    too long for a label value: then no pod has metrics.
-    The metrics, and the label that identifies the container, are options of the recommender. ``progress`` belongs to
-    the calling machine.
+    Returns pod metrics as metrics-server would. At the first failed request, or pod name that is too long for a label
+    value, returns its error instead. The metrics' names, and the label that identifies the container, are options of
+    the recommender. ``progress`` belongs to the calling machine.
 
-    VPAs and their pods are requested by name, CPU first. Time and window are those of the first item of the last
-    response with items. Of two items of one container the last counts. Items without the container label are skipped. A
-    pod that two VPAs select is requested twice.
+    VPAs and their pods are requested by name, CPU first. A pod's time and window are those of the first item of its
+    last response with items. Of two items of one container the last counts. Items without the container label are
+    skipped. A pod that two VPAs select is requested twice.
     """
     options = state.options
     wanted = ((CPU, options.external_metrics_cpu_metric), (MEMORY, options.external_metrics_memory_metric))
@@ -460,10 +462,10 @@ def init_from_prometheus_steps(
 def query_prometheus_steps(
     question: QueryPrometheus, history: PrometheusHistory, progress: Progress, timeout: int
 ) -> StepsOf[Within | Observe, Series]:
-    """Query Prometheus with a timeout in nanoseconds, and observe the request under upstream's metric names.
+    """Query Prometheus, observe the request under upstream's metric names, and return the series.
 
-    A request without a status code is not observed. Raises :class:`~kscale.errors.InputError` if the query fails or
-    times out, or its response cannot be read.
+    ``history``: names the labels to read as columns. ``timeout``: nanoseconds. A failure without a status code is not
+    observed. Raises :class:`~kscale.errors.InputError` if the query fails or times out, or its response cannot be read.
     """
     started = progress.now
 

@@ -71,9 +71,9 @@ def format_human_bytes(size: int) -> str:
 
 
 def format_resources(cpu: int, memory: int, controlled: tuple[str, ...], options: RecommenderOptions) -> ResourceList:
-    """Convert CPU (millicores) and memory (bytes) to quantities, rounded by the options.
+    """Convert CPU (millicores) and memory (bytes) to quantities, rounded up as the options say.
 
-    Only ``controlled`` resources are returned.
+    Only ``controlled`` resources are returned. With ``humanize_memory`` memory has two decimals.
     """
     result: ResourceList = {}
     if CPU in controlled:

@@ -55,10 +55,10 @@ def recommender_steps(
     """Run one round as a step machine: it yields requests and actions, receives outcomes, and returns the decisions.
 
     In order: ``LoadVPAs`` (``GetScale`` of targets that are not watched), ``LoadPods`` (with ``memory_saver`` a
-    ``List`` of what new VPAs select), ``LoadMetrics`` (``GetMetric``, unless usage is given), ``DeleteRemovedPods``,
-    ``UpdateVPAs`` (a ``Patch`` of each status that changed), ``MaintainCheckpoints`` (``Patch``, or ``Create`` if there
-    is none yet; ``List``, ``Get`` and ``Delete`` of orphans) and ``GarbageCollect``. Each is timed
-    (``execution_latency_seconds``).
+    ``List`` of what new VPAs select), ``LoadMetrics`` (``GetMetric``, unless ``inputs`` has usage),
+    ``DeleteRemovedPods``, ``UpdateVPAs`` (a ``Patch`` of each status that changed), ``MaintainCheckpoints`` (``Patch``,
+    or ``Create`` if there is none yet; ``List``, ``Get`` and ``Delete`` of orphans) and ``GarbageCollect``. Each is
+    timed (``execution_latency_seconds``).
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def run_once(state: RecommenderState, inputs: RecommenderRound, *, now: datetime
 
 
 def _respond_empty(action: Action) -> Any:
-    """Respond to an action as a cluster in which there is nothing more."""
+    """Return an empty response to an action: no metrics, no objects, and scales that do not exist."""
     match action:
         case GetMetric(api="external"):
             return ExternalMetricValueList()
@@ -174,8 +174,7 @@ def init_from_checkpoints_steps(
     Returns
     -------
     Steps of list of str
-        The step machine. Its result are messages about checkpoints that could not be loaded, as anybody may have
-        written them.
+        The step machine. It returns messages about checkpoints that could not be loaded; they are no errors.
     """
     progress = Progress(moment(now))
     state.last_checkpoint_gc = progress.now

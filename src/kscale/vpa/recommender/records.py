@@ -202,7 +202,7 @@ class RecommenderResult(Result, msgspec.Struct, kw_only=True):
         return f"<RecommenderResult: {counts}>"
 
     def explain(self, vpa: str) -> str:
-        """Return what gave the targets of a VPA's containers, in one line: percentile, minimum, policy, bounds.
+        """Explain in one line how the targets of a VPA's containers result from percentile, minimum and policy.
 
         ``vpa``: ``namespace/name``. Raises InputError if this recommender does not serve such a VPA.
         """

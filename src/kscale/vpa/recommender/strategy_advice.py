@@ -73,10 +73,10 @@ class OOMKillHistory:
         return sum(len(kills) for own in self._by_container.values() for _, kills in own.values())
 
     def notice(self, state: RecommenderState, pods: Iterable[Pod], ooms: Iterable[OutOfMemory]) -> list[str]:
-        """Record kills, those in the list and those in the status of pods. Call this while ``state`` contains the pods.
+        """Record the OOM kills in ``ooms`` and in the statuses of ``pods``. ``state`` must contain the killed pods.
 
-        Kills of other pods, and kills that are not newer than the container's last one, are skipped. Returns texts on
-        kills that cannot be read.
+        Kills of pods that it lacks, and kills that are not newer than the container's last one, are skipped. Returns
+        texts on kills that cannot be read.
         """
         problems: list[str] = []
         for oom in sorted((*ooms, *find_last_oom_kills(pods, problems)), key=attrgetter("time")):
@@ -162,7 +162,7 @@ class LatestAdvice(msgspec.Struct, frozen=True):
     failures: dict[Vpa, str] = {}
 
     def missing(self, vpa: Vpa) -> tuple[str, str] | None:
-        """Return (reason, text) of the condition of a VPA whose last advice failed, or that has none; else None."""
+        """Return (reason, text) of the condition of a VPA without advice, or whose last advice failed; else None."""
         if vpa in self.failures:
             return ("StrategyFailed", f"{self.failures[vpa]}; what was recommended stays")
         return None if vpa in self.by_vpa else _NO_SAMPLES_CONDITION
@@ -276,7 +276,7 @@ class StrategyAdvisor:
         return problems
 
     def _is_due(self, state: RecommenderState, vpa: Vpa, now: Moment) -> bool:
-        """Check whether a VPA is new, its interval is over, or it has usage of a new container."""
+        """Check whether a query for a VPA is due: it is new, its interval is over, or a new container has usage."""
         request = self._last_requests.get(vpa)
         return (
             request is None
@@ -285,10 +285,10 @@ class StrategyAdvisor:
         )
 
     def _query_steps(self, state: RecommenderState, now: Moment) -> StepsOf[Within | Observe | Together, None]:
-        """Query the waiting namespaces in parallel, as many at a time as the limit allows.
+        """Query the namespaces in ``_pending`` in parallel, as many at a time as the limit allows.
 
-        Namespaces whose last query failed come last. If the labels of pods cannot be read, that is a problem, and no
-        namespace waits any more.
+        Namespaces whose last query failed come last. If the labels of pods cannot be read, add a problem and empty
+        ``_pending``.
         """
         progress = Progress(now)
         warnings: dict[str, None] = {}
@@ -311,7 +311,8 @@ class StrategyAdvisor:
     ) -> StepsOf[Within | Observe, None]:
         """Query the namespaces of a queue one after the other, except those that another queue has queried.
 
-        Ends at a namespace whose last query failed, while as many of those as allowed are being queried.
+        Ends before a namespace whose last query failed if the limit of concurrent retries is reached; the other queues
+        query it later.
         """
         progress = Progress(now)
         while queue:
@@ -331,8 +332,8 @@ class StrategyAdvisor:
     ) -> StepsOf[Within | Observe, None]:
         """Query the samples of a namespace and update the advice of its VPAs; a failure is recorded.
 
-        After a success the next query is due an interval after the start of this one. VPAs that came during the query
-        are left out.
+        After a success the next query is due an interval after the start of this one. VPAs that were added during
+        the query are left out.
         """
         used = {vpa: _find_used_containers(state, vpa) for vpa in _group_by_namespace(state).get(namespace, [])}
         warnings: dict[str, None] = {}
@@ -359,7 +360,7 @@ class StrategyAdvisor:
 
     @property
     def _is_retry_limit_reached(self) -> bool:
-        """Return whether as many failed namespaces are being queried as may be at a time."""
+        """Return whether the limit of concurrent queries of namespaces whose last query failed is reached."""
         return len(self._failed & self._in_progress.keys()) >= _MAX_CONCURRENT_RETRIES
 
     @property

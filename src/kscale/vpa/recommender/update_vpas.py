@@ -352,7 +352,7 @@ def _encode_status(status: VerticalPodAutoscalerStatus) -> VerticalPodAutoscaler
 
 
 def _get_global_max(options: RecommenderOptions) -> ResourceList:
-    """Return by resource the largest recommendation of a container without ``maxAllowed``, by the flags.
+    """Return the maximum of each resource that the flags set for containers without ``maxAllowed``.
 
     A resource whose flag is 0 is left out.
     """
@@ -373,9 +373,9 @@ def _measure_age(vpa: Vpa, now: Moment) -> list[float]:
 
 
 def _count_objects(state: RecommenderState, tally: ObservationTally) -> None:
-    """Count the observed VPAs in ``tally`` by all combinations of labels of ``vpa_objects_count``, including zeros.
+    """Count the observed VPAs by all combinations of labels of ``vpa_objects_count``, including zeros.
 
-    The counts are of now, and are added when the sums are read.
+    VPAs are counted during this call; the counts are added to ``tally`` when its sums are read.
     """
     counts: Counter[tuple[str | bool, ...]] = Counter(
         [_build_labels(vpa) if vpa.stable is None else vpa.stable.labels for vpa in state.observed_vpas()]

@@ -331,8 +331,8 @@ class LoopContext:
     def wait(self, limiter: RateLimiter) -> StepsOf[Wait, None]:
         """Wait until the limiter has a token.
 
-        Raises :class:`RateLimitError` if that is impossible before the loop's deadline, or if the wait fails. In that
-        case the token is given back.
+        Raises :class:`RateLimitError` if there is no token before the loop's deadline, or if the wait fails. After a
+        failed wait the token is given back.
         """
         delay = limiter.wait(self.progress.now, self.deadline)
         if delay > 0:

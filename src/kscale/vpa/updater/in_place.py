@@ -140,11 +140,12 @@ def build_in_place_patches(
 def _build_resize_patches(
     pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: LimitRangeLookup | None, now: int
 ) -> list[PatchOperation]:
-    """Build the patches of the containers' resources, also of amounts that are equal; empty if there is nothing to set.
+    """Build the patches that set the containers' resources to the recommendation, including unchanged amounts.
 
     A container whose boost has expired at ``now`` gets the recommended resources, or its original ones without a
-    recommendation. One whose boost goes on stays as it is. Raises BoostError, CappingError or ProviderError if
-    resources cannot be computed.
+    recommendation. A container whose boost has not expired gets no patches. In mode Off, containers without a boost get
+    none either. Any other one without requests and limits gets a patch that adds empty resources, even without a
+    recommendation. Raises BoostError, CappingError or ProviderError if resources cannot be computed.
     """
     off = update_mode(vpa) == "Off"
     recommended = (
@@ -194,6 +195,7 @@ def decide_in_place(pod: Pod, *, in_place_only: bool, may_disrupt: bool, waited:
     Parameters
     ----------
     pod : Pod
+        The pod.
     in_place_only : bool
         Whether the update mode is InPlace, in which no pod is evicted.
     may_disrupt : bool

@@ -196,8 +196,8 @@ class VpaUpdate:
     def _can_evict(self, pod: Pod) -> bool:
         """Check whether a pod may be evicted.
 
-        As upstream, the check records a resizing pod's first attempt, unless the pod is pending or its group has too
-        few replicas.
+        As upstream, the check records the time of a resizing pod's first attempt, unless the pod is pending or its
+        group has too few replicas.
         """
         answer = self._restriction.can_evict(pod, self._progress.now)
         stats = self._restriction.stats(pod)
@@ -208,8 +208,8 @@ class VpaUpdate:
     def _decide_in_place(self, pod: Pod) -> str:
         """Return the decision on an in-place update, one of the ``IN_PLACE_*`` constants.
 
-        As upstream, the check records a resizing pod's first attempt, but not in mode InPlace, for a pending pod, or
-        without a recommendation.
+        As upstream, the check records the time of a resizing pod's first attempt, but not in mode InPlace, for a
+        pending pod, or without a recommendation.
         """
         restriction, now = self._restriction, self._progress.now
         answer = restriction.can_update_in_place(pod, now, self._loop.state.infeasible_attempts)
@@ -219,7 +219,7 @@ class VpaUpdate:
         return answer
 
     def _filter_resizable(self, pods: Iterable[Pod]) -> StepsOf[UpdaterAction, list[Pod]]:
-        """Return the pods that may be resized, and those whose unfinished or failed resize needs a second decision.
+        """Return the pods for :meth:`_try_in_place`: those that may be resized, or whose last resize has not succeeded.
 
         For a pod whose recommendation is known to be infeasible, emit an event and count the pod as skipped. Upstream:
         ``filterNonInPlaceUpdatablePods``.
@@ -622,9 +622,10 @@ def _end_boosts_steps(loop: LoopContext) -> StepsOf[UpdaterAction, None]:
 
 
 def _is_admission_controller_alive_steps(loop: LoopContext) -> StepsOf[UpdaterAction, bool]:
-    """Check whether the admission controller's lease is fresh; True if the options turn the check off.
+    """Check whether the admission controller's lease is valid; True if the options turn the check off.
 
-    If it is not fresh, or cannot be read, a diagnostic is added: evicted pods would be created again unchanged.
+    If it is invalid or cannot be read, adds a diagnostic and returns False: without the admission controller, evicted
+    pods would be created again unchanged.
     """
     options = loop.options
     if not options.use_admission_controller_status:

@@ -244,7 +244,7 @@ class EvictionAdmission(Protocol):
         """Return True if a pod may be updated. ``recommendation``: the VPA's, fitted to the pod."""
 
     def clean_up(self) -> None:
-        """Drop all state, as there is no VPA."""
+        """Drop all state. The updater calls this in a loop without VPAs."""
 
 
 class ScalingDirectionAdmission:
@@ -266,8 +266,8 @@ class ScalingDirectionAdmission:
     def admit(self, pod: Pod, recommendation: RecommendedPodResources | None) -> bool:
         """Return True if all requirements of a pod hold for at least one container with a recommendation.
 
-        Also True if the pod's VPA has no update policy, and for a container with a recommendation that lacks a cpu or
-        memory request. False if no container has a recommendation.
+        Also True if the pod's VPA has no update policy, or if a container with a recommendation has no cpu request or
+        no memory request. False if no container has a recommendation.
         """
         requirements = self.requirements.get((pod.namespace, pod.name))
         if requirements is None:
@@ -398,9 +398,10 @@ def _index_by_container(recommendation: RecommendedPodResources | None) -> dict[
 def compute_priority(pod: Pod, recommendation: RecommendedPodResources | None) -> tuple[bool, bool, float]:
     """Return (outside the recommended range, scale up, relative difference) of a pod and its fitted recommendation.
 
-    Scale up: a target is above its request. The difference is the sum over resources of the change of the pod's request
-    relative to this request: 0.1 is 10 %; a request of 0 counts as 0.001. A missing request counts as outside and as
-    scale up. Containers without a recommendation, or that the webhook did not observe, are left out.
+    Outside: a request is not between the bounds. Scale up: a target is above its request. A missing request counts as
+    both. The difference is the sum over resources of the absolute change of the pod's request relative to this request:
+    0.1 is 10 %; a request of 0 counts as 0.001. Containers without a recommendation, or that the webhook did not
+    observe, are left out.
     """
     observed = _get_observed_containers(pod)
     items = _index_by_container(recommendation)

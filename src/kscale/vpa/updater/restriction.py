@@ -100,7 +100,7 @@ def _get_creator(pod: Pod) -> PodGroupKey:
 
 
 def get_replica_count(key: PodGroupKey, controllers: Controllers) -> int:
-    """Return the desired replicas of a controller, of a DaemonSet its ready pods.
+    """Return the desired number of replicas of a controller; for a DaemonSet, the number of its ready pods.
 
     0 for other kinds than ReplicationController, ReplicaSet, StatefulSet and DaemonSet. Raises
     :class:`ReplicaCountError` if the controller does not exist or its number is 0.
@@ -172,8 +172,8 @@ class PodsRestriction:
     def _add_group(self, key: PodGroupKey, live: list[Pod], controllers: Controllers) -> None:
         """Add a group of pods, or record in ``_refused`` why its pods may not be updated.
 
-        Too few live pods are recorded in ``too_few``, too, unless a boost is in progress or resizes ignore the budget:
-        such a group is added. An unknown number of replicas is a diagnostic.
+        A group with too few live pods is also recorded in ``too_few``. It is added nevertheless if a boost is in
+        progress or resizes ignore the budget. If the number of replicas is unknown, a diagnostic is added.
         """
         policy = self.vpa.spec.update_policy
         own = policy.min_replicas if policy is not None else None
@@ -282,7 +282,7 @@ class PodsRestriction:
         return not is_resizing(pod) and stats.disruptable
 
     def explain_block(self, pod: Pod) -> tuple[str, str]:
-        """Return (reason, message) for a pod that may be neither evicted nor resized now."""
+        """Return (reason, message) why a pod that may not be updated now stays as it is."""
         stats = self.stats(pod)
         if stats is None:
             return self._refused.get(_get_creator(pod), ("Controller", "its controller is not known"))
