@@ -81,7 +81,7 @@ class _Plan:
             self.has_iterators |= check.element is not None and isinstance(value, Iterator)
 
     def fails(self, values: Sequence[Any]) -> bool:
-        """Return whether one of the values is not allowed."""
+        """Return whether one of the values, whose types are those of the plan, fails its check."""
         return any(check(values[i]) is not None for i, check in self.by_value)
 
 
@@ -92,9 +92,9 @@ class _Late:
 def typed(function: Callable[P, R]) -> Callable[P, R]:
     """Make a function raise ArgumentError for an argument whose type does not match its annotation.
 
-    Elements of lists and dicts are checked before the call: of the first 10,000 one of each type. Those of iterators
-    are checked when the function takes them. Arguments that are times, pods, snapshots or arrays are left to the
-    function, whose own errors name them.
+    Elements of lists and dicts are checked before the call: the first one of each type among the first 10,000.
+    Elements of iterators are checked when the function takes them. Arguments that are times, pods, snapshots or arrays
+    are not checked: the function itself raises errors that name them.
     """
     checks: dict[str, _Type] | None = None
     names: list[str] = []
@@ -139,7 +139,7 @@ def unchecked(function: F) -> F:
 
 
 def _check_lazily(name: str | None, value: Any, checks: Mapping[str, _Type]) -> Any:
-    """Return an iterator that checks each element of an iterator; any other value as it is."""
+    """Return ``value``; if it is an iterator, wrap it to check each element. ``checks``: by parameter name."""
     check = checks.get(name or "")
     if check is None or check.element is None or not isinstance(value, Iterator):
         return value
@@ -210,7 +210,8 @@ def typed_late(function: Callable[P, R]) -> Callable[P, R]:
 def _refuse_iterators(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any], error: Exception) -> None:
     """Raise ArgumentError if an argument that must be a list is an iterator.
 
-    The elements of an iterator cannot be checked after the call, because the function has consumed them.
+    The elements of an iterator cannot be checked after the call, because the function has consumed them. ``error``: the
+    function's error, which becomes the cause.
     """
     checks = _get_checks(function, own_errors=True)
     for name, value in {**dict(zip(_list_positional(function), args, strict=False)), **kwargs}.items():
@@ -223,10 +224,10 @@ _FAILURES: Final = (TypeError, AttributeError, LookupError, ValueError, Arithmet
 
 
 def _raise_late(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any], error: Exception) -> None:
-    """Raise an error that names the argument at which a function failed; return if no argument is wrong.
+    """Raise an error that names the argument for which ``function`` raised ``error``; return if no argument is wrong.
 
-    Elements of all collections are checked, which is too slow for a check before each call. An error of kscale already
-    names what is wrong.
+    Checks the elements of all collections, which is too slow for a check before each call. Returns as well if ``error``
+    is a KscaleError, which already names what is wrong.
     """
     if isinstance(error, KscaleError):
         return
@@ -290,7 +291,7 @@ def _build_error(
 ) -> Exception:
     """Return the error for a wrong argument. ``problem``: (path, actual value, expected type).
 
-    Raises the error of an invalid time argument first.
+    Raises InputError instead if an argument of the call is an invalid time.
     """
     parameters = signature(function).parameters
     for name, value in {**dict(zip(_list_positional(function), args, strict=False)), **kwargs}.items():
@@ -360,7 +361,7 @@ def _get_checks(function: Callable[..., Any], *, own_errors: bool = False) -> di
 
 @lru_cache(maxsize=256)
 def _get_field_checks(type_: type[msgspec.Struct]) -> tuple[dict[str, _Type | None], dict[tuple[type, ...], _Plan]]:
-    """Return the check of each field of a struct (None: any value), and the plans by types of values so far."""
+    """Return the check of each field of a struct (None: any value), and a cache of plans by types of the values."""
     hints = typing.get_type_hints(type_)
     return {name: _build_check(hints[name]) for name in type_.__struct_fields__}, {}
 
@@ -399,12 +400,14 @@ def _build_check(hint: Any) -> _Type | None:
         return _Type(" or ".join(map(repr, args)), lambda value: isinstance(value, str) and value in args)
     kind = origin if origin is not None else hint
     if kind is Callable or (isinstance(kind, type) and issubclass(kind, cast(type, Callable))):
-        return _Type("a function", callable, _check_call(args[0]) if args and isinstance(args[0], list) else None)
+        return _Type(
+            "a function", callable, _build_function_check(args[0]) if args and isinstance(args[0], list) else None
+        )
     return _build_class_check(kind, args) if isinstance(kind, type) else None
 
 
-def _check_call(types: list[Any]) -> _Within:
-    """Return the check that a function can be called with as many arguments as its annotation has."""
+def _build_function_check(types: list[Any]) -> _Within:
+    """Return the check of a function: it can be called with as many arguments as ``types``, those of its annotation."""
     count = len(types)
     text = f"a function of {count or 'no'} argument{'' if count == 1 else 's'}"
     one = _Type(text, lambda function: _can_take(function, count))
@@ -475,7 +478,7 @@ def _build_class_check(kind: type, args: tuple[Any, ...]) -> _Type:
         return _Type("a string", lambda value: isinstance(value, str), classes=(str,))
     if issubclass(kind, Mapping):
         value_type = _build_check(args[1]) if len(args) == 2 else None
-        return _Type("a mapping", lambda value: isinstance(value, Mapping), _check_values(value_type))
+        return _Type("a mapping", lambda value: isinstance(value, Mapping), _build_dict_check(value_type))
     if kind is Container and args:
         texts = (str, bytes, bytearray)
         return _Type("a collection", lambda value: isinstance(value, Container) and not isinstance(value, texts))
@@ -484,7 +487,7 @@ def _build_class_check(kind: type, args: tuple[Any, ...]) -> _Type:
     if kind is tuple:
         return _Type("a tuple", lambda value: isinstance(value, (tuple, list)))
     if issubclass(kind, Iterable) and (issubclass(kind, (Collection, Iterator)) or kind is Iterable) and args:
-        return _check_elements(args[0])
+        return _build_iterable_check(args[0])
     if getattr(kind, "_is_protocol", False):
         methods = [name for name in vars(kind) if not name.startswith("_") or name == "__call__"]
         return _Type(_name(kind), lambda value: all(hasattr(value, name) for name in methods))
@@ -492,7 +495,7 @@ def _build_class_check(kind: type, args: tuple[Any, ...]) -> _Type:
 
 
 def _is_whole_number(value: Any) -> bool:
-    """Return whether a value is an integer, of any type with ``__index__``."""
+    """Return whether a value is an integer: of any type with a working ``__index__``."""
     try:
         index(value)
     except TypeError:
@@ -501,7 +504,7 @@ def _is_whole_number(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether a value is a number, of any type that converts to float without a length."""
+    """Return whether a value is a number: of any type that converts to float and has no ``__len__``."""
     if isinstance(value, (int, float)):
         return True
     kind = type(value)
@@ -516,12 +519,12 @@ def _is_number(value: Any) -> bool:
     return True
 
 
-def _check_elements(element: Any) -> _Type:
-    """Return the check of a sequence or other iterable of elements.
+def _build_iterable_check(element: Any) -> _Type:
+    """Return the check of a sequence or other iterable. ``element``: annotation of the elements.
 
-    A single text or bytes is refused although it can be iterated, as is a mapping, unless the elements may be texts
-    (its keys). Only elements of lists, tuples and dicts are checked: the first one of each type, among the first
-    10,000.
+    The check refuses text and bytes, although they can be iterated. It accepts a mapping only if the elements may be
+    texts, because the keys count then. Only elements of lists, tuples and dicts are checked: the first one of each type
+    among the first 10,000.
     """
     one = _build_check(element)
     suffix = "" if one is None else f" of {_to_plural(one.text)}"
@@ -558,10 +561,10 @@ def _check_elements(element: Any) -> _Type:
     return _Type(f"a list{suffix}", accepts, within, one)
 
 
-def _check_values(value_check: _Type | None) -> _Within | None:
-    """Return a function that finds the first value of a dict that fails ``value_check``.
+def _build_dict_check(value_check: _Type | None) -> _Within | None:
+    """Return a function that finds a value of a dict that fails ``value_check``; None if ``value_check`` is None.
 
-    That function returns (path step, value, check), or None if no value fails. None without a check.
+    The function returns (the key as ``[key]``, value, ``value_check``), or None if no value fails.
     """
     if value_check is None:
         return None

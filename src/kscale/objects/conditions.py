@@ -57,7 +57,8 @@ def is_true(conditions: Iterable[Condition], type_: str) -> bool:
 def with_condition(conditions: list[Condition], new: Condition) -> list[Condition]:
     """Return the conditions with ``new`` added or, if its type is present, replaced (``meta.SetStatusCondition``).
 
-    The time of the last transition is kept if the status is the same. Returns the same list if nothing changes.
+    The new condition gets the old one's time of the last transition if the status is the same. Returns ``conditions``
+    itself if nothing changes.
     """
     old = find(conditions, new.type)
     if old is None:

@@ -191,9 +191,10 @@ class ScaledObject(KubeObject):
 
 
 def is_paused(annotations: Mapping[str, Any] | None) -> bool:
-    """Return whether KEDA deletes the HPA of a ScaledObject with these annotations.
+    """Return whether KEDA pauses a ScaledObject with these annotations, for which it deletes the HPA.
 
-    Upstream: ``NeedToBePausedByAnnotation``.
+    The annotation ``paused-replicas`` pauses with any value, ``paused`` with any value except a text for false
+    (upstream: ``NeedToBePausedByAnnotation``).
     """
     return PAUSED_REPLICAS in (annotations or {}) or is_set(annotations, PAUSED)
 

@@ -187,7 +187,7 @@ def find_deepest_path(text: bytes | memoryview) -> str:
 def refuse_depth(text: bytes | memoryview) -> None:
     """Raise InputError for a text with more than 500 levels of nesting.
 
-    Such a text may be decodable now, but not by a caller with a deeper call stack.
+    A deeper text could be decoded here, but perhaps not by a caller with a deeper call stack.
     """
     if _projection.exceeds_depth(memoryview(text), _DEEPEST):
         raise InputError(Problem("nested too deeply", field=find_deepest_path(text)))
@@ -280,7 +280,7 @@ def from_json(
 
 
 def from_stored_json(raw: bytes | msgspec.Raw, type_: type[T], *, object_path: str = "") -> T:
-    """Decode a stored object completely. So far only the fields that decisions need have been decoded.
+    """Decode all fields of a stored object. Before, only the fields that decisions need were decoded.
 
     Raises UnreadableObjectError if a field cannot be read. ``object_path``: the object's place, for errors.
     """

@@ -135,21 +135,22 @@ def find_misspelled_kind(kind: str) -> str:
 
 
 @cache
-def _index_names() -> dict[str, tuple[str, str]]:
-    """Return the (API group, kind) of each struct by ``module:Class``; of several kinds the first in ``KINDS``.
+def _index_kinds_by_struct() -> dict[str, tuple[str, str]]:
+    """Return (API group, kind) by struct (``module:Class``). A struct of several kinds has the first one in ``KINDS``.
 
-    For a struct of one version only, the group is followed by the version (``autoscaling/v1``).
+    For a struct of one version only, the group includes the version (``autoscaling/v1``).
     """
     return {target: key for key, target in reversed(KINDS.items())}
 
 
 @cache
 def kind_of(type_: type) -> tuple[str, str] | None:
-    """Return (API group, kind) of a struct for objects created without ``kind``; None for other types.
+    """Return the (API group, kind) that a struct represents; None if the type represents no kind.
 
-    For a struct of one version only, the group is followed by the version (``autoscaling/v1``).
+    Used for objects without ``kind``. For a struct of one version only, the group includes the version
+    (``autoscaling/v1``).
     """
-    return _index_names().get(f"{type_.__module__}:{type_.__name__}")
+    return _index_kinds_by_struct().get(f"{type_.__module__}:{type_.__name__}")
 
 
 def item_kind(list_kind: str) -> str:
@@ -282,19 +283,19 @@ class ServedResource(msgspec.Struct, frozen=True):
 
     @property
     def group_resource(self) -> str:
-        """Return ``deployments.apps``, or ``pods`` for the core group."""
+        """Return the resource's name and group, such as ``deployments.apps``; the name alone for the core group."""
         return f"{self.name}.{self.group}" if self.group else self.name
 
     @property
     def api_version(self) -> str:
-        """Return ``apps/v1``, or ``v1`` for the core group."""
+        """Return group and version, such as ``apps/v1``; the version alone for the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """Return the URL path, such as ``/apis/apps/v1/namespaces/shop/deployments/web/scale``.
 
-        Empty arguments are left out: without ``name`` it is the path of the list of objects, without ``namespace`` of
-        those in all namespaces.
+        Empty arguments are left out. Without ``name`` it is the path of the list of objects. Without ``namespace`` this
+        list has the objects of all namespaces.
         """
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         within = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
@@ -302,9 +303,9 @@ class ServedResource(msgspec.Struct, frozen=True):
 
 
 def _declare(group: str, kind: str, name: str, *, scales: bool = False, namespaced: bool = True) -> ServedResource:
-    """Build the resource of a built-in kind in version v1, whose plural is ``name``.
+    """Build the resource of a built-in kind in version v1. ``name``: plural of the kind, as in URLs.
 
-    ``scales``: it has a scale (autoscaling/v1). ``namespaced``: its objects are in namespaces.
+    ``scales``: whether the kind has a scale (autoscaling/v1). ``namespaced``: whether its objects have namespaces.
     """
     return ServedResource(group, "v1", kind, name, namespaced, AUTOSCALING_V1 if scales else "")
 
@@ -327,9 +328,9 @@ BUILT_IN: Final[tuple[ServedResource, ...]] = (
 
 @lru_cache(1024)  # the versions come from input files
 def parse_group_version(api_version: str) -> tuple[str, str]:
-    """Split an ``apiVersion`` into (group, version); both are empty for an empty text and a slash.
+    """Split an ``apiVersion`` into (group, version). Both are empty if the text is empty or only a slash.
 
-    Raises :class:`RESTMappingError` if it has more than one slash.
+    The group is empty without a slash. Raises :class:`RESTMappingError` if there is more than one slash.
     """
     if not api_version or api_version == "/":
         return "", ""
@@ -451,7 +452,7 @@ def list_discovered_resources(
 ) -> list[ServedResource]:
     """Return the resources that an API server's discovery lists, preferred versions first.
 
-    Subresources are left out; a scale is noted at its resource.
+    Subresources are left out. The version of a scale subresource becomes the ``scale`` of its resource.
 
     Parameters
     ----------
@@ -548,7 +549,7 @@ def discovered_at_once(documents: Iterable[Mapping[str, Any]]) -> list[ServedRes
 
 
 def _build_served_resource(group: str, version: str, resource: _Resource) -> ServedResource:
-    """Build a resource from aggregated discovery. Its ``scale`` is empty without the subresource."""
+    """Build a resource from aggregated discovery. Its ``scale`` is empty without a scale subresource."""
     kind = resource.response_kind or _Kind()
     scale = next((each.response_kind for each in resource.subresources or () if each.subresource == "scale"), None)
     scale_api_version = "" if scale is None else f"{scale.group}/{scale.version}" if scale.group else scale.version

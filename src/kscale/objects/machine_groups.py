@@ -232,7 +232,7 @@ def machine_template(
 
 
 def _get_capacity(notes: Mapping[str, str], infrastructure: Infrastructure | None) -> dict[str, Quantity]:
-    """Return the infrastructure's capacity with the amounts of annotations (``notes``) in its place.
+    """Return the capacity of a new node: the infrastructure's, replaced by the amounts of annotations (``notes``).
 
     The number of pods is 110 unless an annotation has it. Raises ValueError if an annotation is malformed.
     """
@@ -268,9 +268,10 @@ def _get_amount(notes: Mapping[str, str], key: str) -> Quantity | None:
 def _get_labels(
     owner: MachineOwner, infrastructure: Infrastructure | None, uncounted: list[str], architecture: str
 ) -> dict[str, str]:
-    """Return the system labels, the owner's labels that Cluster API copies to nodes, then those of the annotation.
+    """Return the labels of new nodes. Later ones win: system labels, copied labels, labels of the annotation.
 
-    ``uncounted``: gets messages about ignored parts of the annotation.
+    Copied labels are those that Cluster API copies from machines to nodes. ``uncounted``: gets messages about ignored
+    parts of the annotation.
     """
     labels = {"kubernetes.io/os": "linux", "kubernetes.io/arch": architecture}
     if infrastructure is not None:  # as upstream: empty labels if the infrastructure lacks its system
@@ -458,7 +459,7 @@ def machine_groups(
 
 
 def owner_ids(owners: Iterable[MachineOwner]) -> dict[str, str]:
-    """Return the MachineDeployment of each MachineSet that has one, as the set's id -> the deployment's id."""
+    """Return the id of the MachineDeployment that controls a MachineSet, by the set's id. Omits sets without one."""
     result = {}
     for each in owners:
         above = controller_of(each.metadata)
@@ -559,7 +560,8 @@ _OPTION_FIELDS: dict[str, tuple[str, _Read]] = {
 def _get_options(owner: KubeObject, prefix: str, notes: dict[str, str], warnings: list[str]) -> NodeGroupOptions | None:
     """Return the group's options; None if there are none.
 
-    A malformed option is ignored, with a message in ``warnings``. ``notes``: annotations; ``prefix``: of the names.
+    Reads the annotations (``notes``) whose names begin with ``prefix``. A malformed option is ignored, with a message
+    added to ``warnings``.
     """
     values: dict[str, Any] = {}
     for key, (field, read) in _OPTION_FIELDS.items():

@@ -41,9 +41,9 @@ __all__ = [
 
 
 def format_float(x: float) -> str:
-    """Format a float64 as Go's ``%v``: the shortest text that reads back.
+    """Format a float64 as Go's ``%v``: the shortest text that parses back to the same number.
 
-    The text has an exponent below 1e-4 and from 1e21 on.
+    Magnitudes below 1e-4 and from 1e21 on are written with an exponent.
     """
     if math.isnan(x):
         return "NaN"
@@ -259,19 +259,19 @@ _PAIRS: Final = tuple(low + high for high in _LETTERS for low in _LETTERS)
 
 def created_pods_key(owner: KubeObject) -> str:
     """Return the key under which :func:`with_name` counts the pods that a controller creates for an object."""
-    return _start("Pod", owner.metadata.namespace, f"{owner.metadata.name}-")
+    return _get_count_key("Pod", owner.metadata.namespace, f"{owner.metadata.name}-")
 
 
-def _start(kind: str, namespace: str, begins: str) -> str:
-    """Return the key under which names with the same generateName (``begins``) are counted."""
-    return f"{kind}/{namespace}/{begins}"
+def _get_count_key(kind: str, namespace: str, generate_name: str) -> str:
+    """Return the key of ``name_counts`` (:func:`with_name`) for objects with this generateName."""
+    return f"{kind}/{namespace}/{generate_name}"
 
 
 def with_name(obj: _Object, name_counts: Counter[str]) -> _Object:
     """Return the object, or a copy with a name if the object has only a generateName.
 
-    Upstream adds five random characters. Here the characters follow from the number of earlier objects of the kind with
-    the same generateName. ``name_counts`` has these numbers, and is updated.
+    Upstream adds five random characters to the generateName. Here the five characters follow from the number of earlier
+    objects of the same kind, namespace and generateName. ``name_counts`` has these numbers; the object is added to it.
     """
     metadata = obj.metadata
     if metadata.name or not metadata.generate_name:
@@ -280,16 +280,16 @@ def with_name(obj: _Object, name_counts: Counter[str]) -> _Object:
     return replace(obj, metadata=replace(metadata, name=name))
 
 
-def next_name(kind: str, namespace: str, begins: str, name_counts: Counter[str]) -> str:
-    """Return the name of the next object with a generateName (``begins``), and count the object.
+def next_name(kind: str, namespace: str, generate_name: str, name_counts: Counter[str]) -> str:
+    """Return the name of the next object with a generateName, and count the object in ``name_counts``.
 
-    See :func:`with_name`.
+    The names are those of :func:`with_name`.
     """
-    start = _start(kind, namespace, begins)
+    start = _get_count_key(kind, namespace, generate_name)
     from hashlib import blake2b  # imported here because it loads OpenSSL
 
     number = int.from_bytes(blake2b(f"{start}/{name_counts[start]}".encode(), digest_size=8).digest(), "big")
     name_counts[start] += 1
     low, high = number % len(_PAIRS), number // len(_PAIRS)
     last = high // len(_PAIRS) % len(_LETTERS)
-    return f"{begins}{_PAIRS[low]}{_PAIRS[high % len(_PAIRS)]}{_LETTERS[last]}"
+    return f"{generate_name}{_PAIRS[low]}{_PAIRS[high % len(_PAIRS)]}{_LETTERS[last]}"

@@ -75,7 +75,7 @@ class CompiledTerm(msgspec.Struct, frozen=True):
     error: str = ""
 
     def matches(self, labels: Mapping[str, str] | None, node_name: str) -> bool:
-        """Return whether a node with these labels and this name matches. An empty name skips the field part."""
+        """Return whether a node with these labels and this name matches. Without a name, fields are not checked."""
         if self.error or not (self.labels or self.fields):
             return False
         if not all(item.matches(labels) for item in self.labels):

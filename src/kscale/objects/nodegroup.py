@@ -117,7 +117,7 @@ class NodeGroupOptions(ApiStruct):
     allow_non_atomic_scale_up_to_max: bool | None = None
 
     def on_top_of(self, defaults: NodeGroupAutoscalingOptions) -> NodeGroupAutoscalingOptions:
-        """Return the defaults with the group's options in their place."""
+        """Return ``defaults``, with the options that the group sets in place of the default ones."""
         own_options = {
             _OTHER_NAMES.get(name, name): timedelta(seconds=value) if name in DURATION_OPTIONS else value
             for name in self.__struct_fields__
@@ -128,7 +128,7 @@ class NodeGroupOptions(ApiStruct):
     def problems(self, *, allow_negative: bool = False) -> Iterator[tuple[str, str]]:
         """Yield (name in the API, message) for each number that is negative, not finite, or too long a duration.
 
-        ``allow_negative``: only durations that are too long or no numbers are problems; providers may send the others.
+        ``allow_negative``: report only durations that are too long or not finite. Providers may send negative numbers.
         """
         for name, field in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True):
             value = getattr(self, name)
@@ -408,7 +408,10 @@ class Groups:
         return result
 
     def without_nodes(self, names: Iterable[str], groups: Iterable[NodeGroup]) -> Groups:
-        """Return ``groups``, which are these groups without the nodes ``names``, as Groups."""
+        """Return a copy after the nodes ``names`` left their groups.
+
+        ``groups``: all node groups as they are then. They replace the present ones without a check.
+        """
         result = Groups((), self.node_errors)
         result._by_id = {group.id: group for group in groups}
         result._id_of = self._id_of.copy()
@@ -467,9 +470,9 @@ class Groups:
 def instance_id_of(node: Node) -> str:
     """Return the id of the instance behind a node: its provider id, else its name.
 
-    Every comparison of nodes with a group's instances uses this id. A description of a group lists nodes by name, so a
-    node without provider id is the instance of that name; it is registered. Upstream compares ``spec.providerID`` alone
-    (``clusterstate.go``: getNotRegisteredNodes), for clouds whose instances have ids that are no node names.
+    Every comparison of nodes with a group's instances uses this id. Because a group may list its nodes by name, a node
+    without a provider id is the registered instance of that name. Upstream compares ``spec.providerID`` alone
+    (``clusterstate.go``: getNotRegisteredNodes): instance ids of its clouds are not node names.
     """
     return node.spec.provider_id or node.metadata.name
 
@@ -479,9 +482,9 @@ GroupsLike: TypeAlias = Groups | Iterable[NodeGroup | Mapping[str, Any]]
 
 
 def have_equal_group_inputs(groups: Iterable[NodeGroup], before: Sequence[Node], nodes: Sequence[Node]) -> bool:
-    """Return whether ``nodes`` are the same to :meth:`Groups.of` as the nodes ``before``, in the same order.
+    """Return whether :meth:`Groups.of` is known to give the same groups for ``nodes`` as for the nodes ``before``.
 
-    Compares names, provider ids and labels. Nodes that are the ``from_node`` of a group must be identical.
+    Compares names, provider ids and labels, in order. The ``from_node`` of a group must be the same object.
     """
     if len(before) != len(nodes):
         return False
@@ -588,7 +591,7 @@ class _Labelled(msgspec.Struct, eq=False):
     """Key -> value -> node name -> its labels."""
 
     def with_labels(self, wanted: Mapping[str, str]) -> list[str]:
-        """Return the names of the nodes that have all these labels (at least one), in order."""
+        """Return the names of the nodes that have all labels of ``wanted``, which must not be empty, in order."""
         first = next(iter(wanted))
         by_value = self._by_key.get(first)
         if by_value is None:
@@ -612,7 +615,10 @@ def _list_members(item: NodeGroup, nodes: _Labelled) -> list[str]:
 
 
 def _get_template(item: NodeGroup, by_name: Mapping[str, Node]) -> NodeTemplate | None:
-    """Return the described template with the group's labels, taints and capacity; None if there is none."""
+    """Return a group's template with the group's labels, taints and capacity applied; None without a template.
+
+    The template is ``template``, else the node ``from_node``.
+    """
     base = item.template
     if base is None and item.from_node is not None:
         base = NodeTemplate(node=by_name[item.from_node])

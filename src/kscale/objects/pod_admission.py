@@ -204,9 +204,9 @@ class PodClasses(msgspec.Struct, frozen=True):
     def refusal(self, spec: PodSpec, namespace: str = "default") -> tuple[str, str]:
         """Return (admission plugin, message) if an API server would refuse a pod; ("", "") otherwise.
 
-        A pod is refused for a class that does not exist, or for violated limit ranges. ``spec`` is the pod as written,
-        without defaults. Classes are not checked if the input has none of the kind, as the input is probably incomplete
-        then.
+        A pod is refused if its priority or runtime class does not exist, or if it violates a limit range of the
+        namespace. ``spec`` is the pod's spec as written, without defaults. The priority class is not checked if the
+        input has no priority class at all, because the input is then probably incomplete; likewise the runtime class.
         """
         name = spec.priority_class_name
         if name and self.priorities and self.priority(name) is None:
@@ -219,7 +219,10 @@ class PodClasses(msgspec.Struct, frozen=True):
         return ("LimitRanger", message) if message else ("", "")
 
     def unknown(self, spec: PodSpec) -> list[str]:
-        """Return texts about the classes of a pod that cannot be checked, as the input has none of the kind."""
+        """Return a text for the priority and runtime class of a pod, if they cannot be checked; else nothing.
+
+        A class cannot be checked if the input has no class of its kind at all.
+        """
         descriptions = []
         if spec.priority_class_name and not self.priorities and self.priority(spec.priority_class_name) is None:
             descriptions.append(f"PriorityClass {spec.priority_class_name} (not in the input)")
@@ -341,10 +344,10 @@ def _get_limits(container: Container) -> ResourceList | None:
 
 
 def _complete_pod_resources(spec: PodSpec, resources: ResourceRequirements) -> ResourceRequirements:
-    """Return the pod-level resources with default requests, from the containers' requests or else from the limits.
+    """Return the pod-level resources with the API server's defaults; ``resources`` itself if they have no limits.
 
-    Without limits they are unchanged. Huge pages cannot be overcommitted, so their limit defaults to the containers'
-    limits, and the request follows.
+    Limits of huge pages default to the containers' limits. Then requests of CPU and memory default to the containers'
+    requests, and requests that are still missing default to the limits.
     """
     requests: ResourceList = dict(resources.requests or {})
     limits: ResourceList = dict(resources.limits or {})

@@ -76,7 +76,7 @@ def _canonicalize_quantity(value: Any) -> Any:
     return f"{parsed.as_fraction()}" if abs(parsed.approximate_float()) < 1e30 else str(parsed)
 
 
-def _time(value: Any) -> Any:
+def _canonicalize_time(value: Any) -> Any:
     """Return nanoseconds since 1970 for an RFC 3339 text, any other value as it is."""
     try:
         return nanoseconds(value) if isinstance(value, str) else value
@@ -100,7 +100,7 @@ def _canonicalize_field(key: str, value: Any, owner: str, depth: int) -> Any:
     if isinstance(value, list):
         return [_canonicalize_element(item, key, depth) for item in value] or None
     if key in _TIMES:
-        return _time(value)
+        return _canonicalize_time(value)
     if key in ("sizeLimit", "divisor"):
         amount = _canonicalize_quantity(value)
         return None if amount == "0" and key == "divisor" else amount

@@ -109,10 +109,10 @@ class Run(NamedTuple):
 
 
 def runs_of(parts: Sequence[object], before: Sequence[object]) -> list[Run]:
-    """Return all parts as the longest possible runs.
+    """Split ``parts`` into the longest possible runs, in order.
 
-    A run's parts are either identical to consecutive parts of ``before`` (the run has their position) or all new (the
-    position is -1).
+    The parts of a run are either the same objects as consecutive parts of ``before``, or all of them are not in
+    ``before`` (``Run.before`` is -1).
     """
     where = dict(zip(map(id, before), range(len(before)), strict=True))
     position = np.fromiter((where.get(id(part), -1) for part in parts), np.int64, len(parts))
@@ -128,24 +128,27 @@ end."""
 
 
 def seams_of(parts: Sequence[PodUsage]) -> Seams:
-    """Return the boundaries between joined parts, as offsets of rows, containers and label sets: int64[3, n + 1]."""
+    """Return where each of n parts begins in their concatenation, and where the last one ends: int64[3, n + 1].
+
+    The rows of the result are offsets of pods, containers and label sets.
+    """
     sizes = [(len(part), len(part.container), len(part.label_sets)) for part in parts]
     return np.cumsum([(0, 0, 0), *sizes], axis=0, dtype=np.int64).T
 
 
 def pieces_of(parts: Sequence[PodUsage], before: PodUsage) -> tuple[Sequence[PodUsage], Seams] | None:
-    """Return fewer lists that together have the same rows as ``parts``, and the boundaries of the parts in them.
+    """Return fewer lists that together have the same rows as ``parts``, and the boundaries of ``parts`` in these rows.
 
-    Slices of the earlier result ``before`` replace runs of parts that are identical to its own. Returns None if less
-    than half of the parts can be reused, if ``before`` has no known boundaries, or if an amount or a name of the parts
-    does not allow it.
+    ``before`` is an earlier concatenation. Each run of parts that ``before`` also has is replaced by one slice of it.
+    Returns None if more than half of the parts are new, if ``before`` has no boundaries (:func:`seams_of`) or stores
+    whole units, or if a new part cannot be joined with slices of it.
     """
     seams = before.seams
     if seams is None or not before.whole_units.none:
         return None
     runs = runs_of(parts, before.parts)
     fresh = [part for run in runs if run.before < 0 for part in parts[run.first : run.end]]
-    if 2 * len(fresh) > len(parts) or not all(_has_known_names(part, before) for part in fresh):
+    if 2 * len(fresh) > len(parts) or not all(_can_join_slices(part, before) for part in fresh):
         return None
     pieces: list[PodUsage] = []
     sizes = []
@@ -159,8 +162,12 @@ def pieces_of(parts: Sequence[PodUsage], before: PodUsage) -> tuple[Sequence[Pod
     return pieces, np.cumsum(np.concatenate([np.zeros((3, 1), np.int64), *sizes], axis=1), axis=1)
 
 
-def _has_known_names(part: PodUsage, before: PodUsage) -> bool:
-    """Check whether a part is not itself joined, and has only namespaces, containers and resources of ``before``."""
+def _can_join_slices(part: PodUsage, before: PodUsage) -> bool:
+    """Check whether a new part can be joined with slices of ``before``.
+
+    It must have the same resources, and only namespaces and containers of ``before``. It must not be a concatenation
+    itself or store whole units.
+    """
     return (
         not part.parts
         and part.whole_units.none
@@ -171,9 +178,9 @@ def _has_known_names(part: PodUsage, before: PodUsage) -> bool:
 
 
 def _slice_rows(usage: PodUsage, run: Run, seams: Seams) -> PodUsage:
-    """Return the rows of some consecutive parts of ``usage``, which is a concatenation of parts; without pod keys.
+    """Return the rows of consecutive parts of the concatenation ``usage``, without pod keys.
 
-    ``run``: the parts, by their position in ``usage``; ``seams``: where each part of ``usage`` begins.
+    ``run``: the first of these parts (``Run.before``), and their number. ``seams``: boundaries of all parts.
     """
     (row, item, label), (rows, items, labels) = seams[:, [run.before, run.before + run.end - run.first]].T.tolist()
     of_rows, of_items = slice(row, rows), slice(item, items)
@@ -211,7 +218,10 @@ class WholeUnits:
         return WholeUnits, (self._odd,)
 
     def milli(self, resource: str, row: int, used: Quantity) -> int:
-        """Return the milli-units of an amount; store its whole units if these do not follow from the milli-units."""
+        """Return the milli-units of the amount ``used``.
+
+        Stores its whole units for the resource and row if they do not follow from the milli-units.
+        """
         milli, value = used.milli_value(), used.value()
         if value != (milli // 1000 if milli < 0 else -(-milli // 1000)):
             self._odd.setdefault(resource, {})[row] = value
@@ -223,7 +233,7 @@ class WholeUnits:
         return not self._odd
 
     def append(self, other: WholeUnits, at: int) -> None:
-        """Add another object's rows, each shifted by ``at``."""
+        """Add the amounts of ``other`` to this object, with ``at`` added to their rows."""
         for resource, rows in other._odd.items():
             self._odd.setdefault(resource, {}).update((at + row, value) for row, value in rows.items())
 
@@ -529,8 +539,8 @@ class PodUsage:
     def container_names(self) -> Sequence[tuple[str, str, str]]:
         """Return (namespace, pod, container) of each container.
 
-        Lists that are known to have the same pods share one sequence. A joined list joins the sequences of its parts
-        (:class:`~kscale.objects.pod_metrics.JoinedLists`).
+        The sequence is cached, and shared with copies that :meth:`later` and :meth:`with_changes` return afterwards. A
+        concatenation returns a :class:`~kscale.objects.pod_metrics.JoinedLists` of the sequences of its parts.
         """
         if self._names is None:
             self._names = (
@@ -628,9 +638,9 @@ class PodUsage:
         return out
 
     def has_same_pods(self, other: PodUsage) -> bool:
-        """Check whether another list is known to have the same pods and labels in the same rows.
+        """Check whether another list shares its pods and labels with this one, row by row.
 
-        False if that is not known without a comparison.
+        Compares identities only: False for a list that is equal but was built separately.
         """
         return self is other or (
             self.keys is other.keys and self.labels is other.labels and self.label_sets is other.label_sets
@@ -700,7 +710,7 @@ def _get_amounts(usage: PodUsage, resource: str) -> tuple[NDArray[np.int64], NDA
 
 
 def _parse_moment(text: str | None) -> int:
-    """Parse an RFC 3339 time into nanoseconds since 1970, limited to a range; its lowest value without a time.
+    """Parse an RFC 3339 time into nanoseconds since 1970, clamped to int64; the lowest int64 without a time.
 
     Raises ValueError if the text is not a time.
     """

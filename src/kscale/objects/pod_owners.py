@@ -44,7 +44,7 @@ _declared: list[PodAnnotation] = []
 
 
 def _declare(name: str) -> PodAnnotation:
-    """Return the name of an annotation, after adding it to the names that decisions read."""
+    """Add an annotation's name to the list of the annotations that decisions read, and return the name."""
     declared = PodAnnotation(name)
     _declared.append(declared)
     return declared
@@ -84,7 +84,10 @@ def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
 
 
 def is_daemonset_pod(pod: Pod) -> bool:
-    """Return whether a DaemonSet controls the pod, or an annotation marks it as a pod of a DaemonSet."""
+    """Return whether a DaemonSet controls the pod, or an annotation marks it as a pod of a DaemonSet.
+
+    The annotation is ``cluster-autoscaler.kubernetes.io/daemonset-pod`` with the value ``true``.
+    """
     controller = controller_of(pod.metadata)
     if controller is not None and controller.kind == "DaemonSet":
         return True
@@ -92,7 +95,7 @@ def is_daemonset_pod(pod: Pod) -> bool:
 
 
 def is_mirror_pod(pod: Pod) -> bool:
-    """Return whether the pod is the API's copy of a static pod, which has a certain annotation with any value."""
+    """Return whether the pod is the API's copy of a static pod: annotated with ``kubernetes.io/config.mirror``."""
     return pod_annotation(pod, CONFIG_MIRROR) is not None
 
 

@@ -205,9 +205,9 @@ def demand(pod: Pod, missing: Mapping[str, Quantity] = _NONE, *, pod_level: bool
 def occupancy(pod: Pod, missing: Mapping[str, Quantity] = _NONE) -> ResourceList:
     """Return the resources that a placed pod takes from its node.
 
-    After an in-place resize this is the maximum of the spec's requests, the requests that the kubelet has granted, and
-    those in effect. The spec does not count if the kubelet has refused the resize permanently. ``missing``: as for
-    :func:`demand`.
+    Without an in-place resize this is :func:`demand`. After one it is the maximum of the spec's requests, the requests
+    that the kubelet has granted, and the requests in effect. The spec does not count if the kubelet has refused the
+    resize permanently. ``missing``: as for :func:`demand`.
     """
     if was_never_resized(pod):
         return demand(pod, missing)
@@ -306,10 +306,10 @@ def _has_status_resources(pod: Pod) -> bool:
 
 
 def _get_infeasible_without_status(pod: Pod, missing: Mapping[str, Quantity]) -> ResourceList:
-    """Return the occupancy of a pod whose resize was refused, and whose status reports no resources.
+    """Return the occupancy of a pod whose resize is infeasible, and whose status reports no resources.
 
-    The containers' own requests do not count: each container has the default requests ``missing``. Pod-level requests
-    and the overhead count.
+    Each container counts with the default requests ``missing`` instead of its own. Pod-level requests and the overhead
+    count as usual.
     """
     total = container_requests(pod.spec, lambda _: missing)
     total.update(_get_effective_pod_level(pod, infeasible=True))
@@ -318,9 +318,9 @@ def _get_infeasible_without_status(pod: Pod, missing: Mapping[str, Quantity]) ->
 
 
 def _get_effective_pod_level(pod: Pod, infeasible: bool) -> ResourceList:
-    """Return the pod-level requests in effect: the maximum of spec and status; if infeasible, of the status.
+    """Return the pod-level requests in effect: the maximum of the spec (unless ``infeasible``) and the status.
 
-    The requests of the spec if there are none, or if the status reports no resources.
+    Returns those of the spec if they are empty or the status reports no resources.
     """
     spec = _filter_pod_level(pod.spec.resources.requests) if pod.spec.resources is not None else {}
     if not spec or pod.status.resources is None:
@@ -360,10 +360,10 @@ _COUNTED: Final = (CPU, MEMORY)
 
 
 def is_guaranteed(pod: Pod) -> bool:
-    """Return whether the pod's QoS class is ``Guaranteed``, that is, its CPU and memory requests equal its limits.
+    """Return whether the pod's QoS class is ``Guaranteed``: it has CPU and memory limits, and requests equal to them.
 
-    The class in the status counts first; then pod-level resources if there are any; then those of all containers
-    (``GetPodQOS``).
+    Uses the class in the status if it is set, else the pod-level resources if the pod has any, else the resources of
+    all containers and init containers (``GetPodQOS``).
     """
     if pod.status.qos_class:
         return pod.status.qos_class == "Guaranteed"
@@ -375,7 +375,7 @@ def is_guaranteed(pod: Pod) -> bool:
 
 
 def _is_fixed(resources: ResourceRequirements) -> bool:
-    """Return whether CPU and memory have limits, and requests equal to these. A missing request equals the limit."""
+    """Return whether CPU and memory have non-zero limits and equal requests. A missing request equals the limit."""
     limits, requests = resources.limits or {}, resources.requests or {}
     return all(
         name in limits and not limits[name].is_zero and requests.get(name, limits[name]) == limits[name]
@@ -424,8 +424,9 @@ def _may_be_devices(resource: str) -> bool:
 def _list_device_requests(spec: PodSpec, resource: str) -> list[tuple[str, int]]:
     """Return (name, count) of the device requests for one resource.
 
-    Regular containers and sidecars have requests of their own. Init containers run one after the other, so they share
-    one request, for the devices that they need beyond those of the containers that start later.
+    Each regular container and sidecar that requests devices has its own request. Init containers run one after the
+    other, so they share one request. Its count is the largest that an init container needs in addition to the devices
+    of the sidecars and regular containers after it.
     """
     containers = [*spec.init_containers, *spec.containers]
     counts = [_get_count(container, resource) for container in containers]
@@ -449,7 +450,7 @@ def _list_device_requests(spec: PodSpec, resource: str) -> list[tuple[str, int]]
 
 
 def _get_count(container: Container, resource: str) -> int:
-    """Return how many devices a container requests; 0 if its amount is not a plain integer."""
+    """Return how many devices of the resource a container requests; 0 if the amount is not a plain integer."""
     amount = (container.resources.requests or {}).get(resource)
     return (amount.as_int64() or 0) if amount is not None else 0
 

@@ -224,7 +224,7 @@ def scan(text: str) -> Scanned:
 
 
 def _scan_small(text: str, sign: str, digits: str, places: int, base: int, exponent: int, format: str) -> Scanned:
-    """Return the parts of a number in the small form. The text is kept where upstream keeps it, else empty.
+    """Return the parts of a number in the small form, with ``text`` as canonical text where upstream caches it.
 
     ``digits``: all digits; ``places``: how many of them are decimals; ``base``, ``exponent``: of the suffix.
     """
@@ -241,9 +241,10 @@ def _scan_small(text: str, sign: str, digits: str, places: int, base: int, expon
 
 
 def _scan_big(sign: str, digits: int, places: int, base: int, exponent: int, format: str) -> Scanned:
-    """Return the parts of a number in the big form, rounded up to nanos. Raises QuantityError if it is too large.
+    """Return the parts of a number in the big form. Raises QuantityError if it is too large.
 
-    ``digits``: all digits; ``places``: how many of them are decimals; ``base``, ``exponent``: of the suffix.
+    Fractions finer than 10^-9 are rounded away from zero. ``digits``: all digits, as a number; ``places``: how many of
+    them are decimals; ``base``, ``exponent``: of the suffix.
     """
     scale = (exponent if base == 10 else 0) - places
     number = digits << exponent if base == 2 else digits
@@ -287,7 +288,7 @@ def _quote(char: str) -> str:
 
 
 def _build_invalid(char: str, context: str) -> GoJSONError:
-    """Build the error for a character that Go's decoder does not accept."""
+    """Build the error for a character that Go's decoder does not accept. ``context``: where, in the decoder's words."""
     return GoJSONError(f"invalid character {_quote(char)} {context}")
 
 
@@ -317,7 +318,7 @@ def check(raw: bytes) -> str:
 
 
 def _find_scalar_end(text: str) -> int:
-    """Return the position after the scalar with which a text begins. Raises GoJSONError."""
+    """Return the position after the scalar with which a text begins. Raises GoJSONError if it is malformed."""
     first = text[0]
     if first == '"':
         return _find_string_end(text)
@@ -348,7 +349,7 @@ def _find_literal_end(text: str, literal: str) -> int:
 
 
 def _find_number_end(text: str) -> int:
-    """Return the position after the number with which a text begins. Raises GoJSONError."""
+    """Return the position after the number with which a text begins. Raises GoJSONError if it is malformed."""
     match = _NUMBER.match(text)
     end = match.end() if match else 1
     # What the pattern left over may be the start of a fraction or an exponent that then breaks off.
@@ -364,7 +365,7 @@ def _find_number_end(text: str) -> int:
 
 
 def _find_string_end(text: str) -> int:
-    """Return the position after the string with which a text begins. Raises GoJSONError."""
+    """Return the position after the string with which a text begins. Raises GoJSONError if it is malformed."""
     position = 1
     while position < len(text):
         char = text[position]
@@ -380,7 +381,7 @@ def _find_string_end(text: str) -> int:
 
 
 def _find_escape_end(text: str, position: int) -> int:
-    """Return the position after the escape whose letter is at ``position``. Raises GoJSONError."""
+    """Return the position after the escape whose letter is at ``position``. Raises GoJSONError if it is malformed."""
     letter = _get_character(text, position)
     if letter in _ESCAPES:
         return position + 1
@@ -452,7 +453,7 @@ class Quantity(_QuantityFields):
 
     @staticmethod
     def zero(format: str = "") -> Quantity:
-        """Return zero in a format, by default Go's ``Quantity{}``; adding to it takes over the addend's format."""
+        """Return zero in a format, by default Go's ``Quantity{}``. Adding to zero gives the format of the addend."""
         return _create(0, 0, False, format)
 
     @staticmethod
@@ -671,7 +672,8 @@ class Quantity(_QuantityFields):
     def at_least(self, other: Quantity) -> Quantity:
         """Return the maximum of this quantity and ``other``.
 
-        Upstream's ``maxResourceList`` compares a small form with a big one by making it big; the result stays big.
+        If ``other`` is greater and this quantity has the big form, the result has the big form too, as in upstream's
+        ``maxResourceList``.
         """
         if self._compare(other) >= 0:
             return self

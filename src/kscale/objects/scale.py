@@ -106,7 +106,7 @@ class CustomResourceDefinition(KubeObject):
 
 
 def definition_of(definition: Mapping[str, Any]) -> tuple[str, str, str, dict[str, ScalePaths]]:
-    """Return (group, kind, plural, :func:`scale_paths`) of a CustomResourceDefinition.
+    """Return (group, kind, plural, :func:`scale_paths`) of a CustomResourceDefinition (plain data).
 
     Raises InputError if the definition has another structure.
     """
@@ -114,7 +114,7 @@ def definition_of(definition: Mapping[str, Any]) -> tuple[str, str, str, dict[st
 
 
 def definition_parts(definition: CustomResourceDefinition) -> tuple[str, str, str, dict[str, ScalePaths]]:
-    """Return (group, kind, plural, :func:`scale_paths`) of a definition."""
+    """Return (group, kind, plural, :func:`scale_paths`) of a decoded definition."""
     spec = definition.spec or _DefinitionSpec()
     names = spec.names or _Names()
     return spec.group, names.kind, names.plural, _get_paths(spec)
@@ -198,7 +198,7 @@ def scale_of(data: Mapping[str, Any], paths: ScalePaths | None = None) -> Scale:
     if paths is None and (api_version.startswith(("apps/", "extensions/")) or not api_version) and kind in _WORKLOADS:
         return _read_workload_scale(data)
     if paths is None and kind == "ReplicationController":
-        return _scale(data, *_read_counts(data), str(from_label_map(_label_map(data))))
+        return _build_scale(data, *_read_counts(data), str(from_label_map(_get_label_map(data))))
     if paths is None and (api_version.partition("/")[0], kind) == _DEPLOYMENT_CONFIG:
         return _read_deployment_config_scale(data)
     paths = paths or ScalePaths()
@@ -206,11 +206,11 @@ def scale_of(data: Mapping[str, Any], paths: ScalePaths | None = None) -> Scale:
     if replicas is None:
         raise ScaleError(f'the spec replicas field "{paths.spec_replicas}" does not exist')
     selector = _get_path(data, paths.label_selector) if paths.label_selector else None
-    return _scale(data, replicas, _get_path(data, paths.status_replicas) or 0, selector or "")
+    return _build_scale(data, replicas, _get_path(data, paths.status_replicas) or 0, selector or "")
 
 
-def _scale_metadata(of: ObjectMeta) -> ObjectMeta:
-    """Return the metadata of an object's scale."""
+def _build_scale_metadata(of: ObjectMeta) -> ObjectMeta:
+    """Return the metadata of an object's scale: the name, namespace, UID, version and creation time of the object."""
     names = ("name", "namespace", "uid", "resource_version", "creation_timestamp")
     return ObjectMeta(**{name: getattr(of, name) for name in names})
 
@@ -226,7 +226,7 @@ def scale_of_workload(workload: Deployment | StatefulSet) -> Scale:
     except SelectorError as error:
         raise ScaleError(str(error)) from None
     return Scale(
-        metadata=_scale_metadata(workload.metadata),
+        metadata=_build_scale_metadata(workload.metadata),
         spec=ScaleSpec(replicas=1 if spec.replicas is None else spec.replicas),
         status=ScaleStatus(replicas=workload.status.replicas, selector=selector),
     )
@@ -235,14 +235,14 @@ def scale_of_workload(workload: Deployment | StatefulSet) -> Scale:
 def with_replicas(
     data: Mapping[str, Any], scale: Scale, replicas: int, paths: ScalePaths | None = None
 ) -> dict[str, Any]:
-    """Return the object after its scale was PUT, with only the replicas changed.
+    """Return a copy of an object with the ``replicas`` that a PUT of its scale sets.
 
     Parameters
     ----------
     data : mapping
         The object as plain data.
     scale : Scale
-        UID and resource version must be the object's if they are set.
+        The scale in the request. Its UID and resource version must be the object's if they are set.
     replicas : int
     paths : ScalePaths, optional
         Paths of a custom resource. Default: the usual paths.
@@ -282,11 +282,11 @@ def _read_workload_scale(data: Mapping[str, Any]) -> Scale:
         selector = "" if raw is None else str(compile_selector(from_dict(raw, LabelSelector)))
     except (SelectorError, InputError) as error:
         raise ScaleError(str(error)) from None
-    return _scale(data, *_read_counts(data), selector)
+    return _build_scale(data, *_read_counts(data), selector)
 
 
-def _label_map(data: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the selector of an object that selects by a label map. Raises ScaleError for other values."""
+def _get_label_map(data: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return ``spec.selector``, a map of labels; empty if absent. Raises ScaleError if it is not a map of texts."""
     labels = (data.get("spec") or {}).get("selector") or {}
     if not isinstance(labels, Mapping) or not all(isinstance(each, str) for each in labels.values()):
         raise ScaleError("the label selector must be a map of texts")
@@ -301,7 +301,7 @@ def _read_deployment_config_scale(data: Mapping[str, Any]) -> Scale:
     name = (data.get("metadata") or {}).get("name", "")
     replicas = (data.get("spec") or {}).get("replicas") or 0
     ready = (data.get("status") or {}).get("replicas") or 0
-    return _scale(data, replicas, ready, str(from_label_map({**_label_map(data), "deploymentconfig": name})))
+    return _build_scale(data, replicas, ready, str(from_label_map({**_get_label_map(data), "deploymentconfig": name})))
 
 
 def _read_counts(data: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -318,12 +318,12 @@ def _get_path(data: Mapping[str, Any], path: str) -> Any:
     return node
 
 
-def _scale(data: Mapping[str, Any], replicas: Any, ready: Any, selector: Any) -> Scale:
-    """Build a scale with the identity of the object ``data``. ``ready``: replicas of the status.
+def _build_scale(data: Mapping[str, Any], replicas: Any, status_replicas: Any, selector: Any) -> Scale:
+    """Build the scale of the object ``data``, whose metadata it gets.
 
     Raises ScaleError if a value has a wrong type or does not fit 32 bits.
     """
-    for value in (replicas, ready):
+    for value in (replicas, status_replicas):
         if not isinstance(value, int) or isinstance(value, bool):
             raise ScaleError(f"replicas must be a whole number, not {value!r}")
         if not -(2**31) <= value < 2**31:
@@ -334,11 +334,11 @@ def _scale(data: Mapping[str, Any], replicas: Any, ready: Any, selector: Any) ->
         metadata = from_dict(data.get("metadata") or {}, ObjectMeta)
     except InputError as error:
         raise ScaleError(str(error)) from None
-    status = ScaleStatus(replicas=ready, selector=selector)
+    status = ScaleStatus(replicas=status_replicas, selector=selector)
     return Scale(
         api_version="autoscaling/v1",
         kind="Scale",
-        metadata=_scale_metadata(metadata),
+        metadata=_build_scale_metadata(metadata),
         spec=ScaleSpec(replicas=replicas),
         status=status,
     )
@@ -364,7 +364,7 @@ class _OldScale(ApiStruct):
 
 
 def read_scale(data: Mapping[str, Any]) -> Scale:
-    """Return the response of a ``/scale`` endpoint (plain data) as autoscaling/v1.
+    """Decode the response (plain data) of a ``/scale`` endpoint in any version, and return it as autoscaling/v1.
 
     Raises :class:`~kscale.objects.scale.ScaleError` with upstream's text if the response is not a Scale.
     """

@@ -129,7 +129,7 @@ NOTHING: Final = Selector(nothing=True)
 
 
 def _aggregate(errors: list[str]) -> SelectorError:
-    """Build one error of several texts, each once, in brackets if there are several."""
+    """Combine texts into one error: duplicates are dropped, and several texts are put in brackets."""
     unique = list(dict.fromkeys(errors))
     return SelectorError(unique[0] if len(unique) == 1 else f"[{', '.join(unique)}]")
 
@@ -280,7 +280,7 @@ class _Parser:
         self.position = 0
 
     def peek(self) -> _Token:
-        """Return the next token as a value, so that keywords are words. The position stays."""
+        """Return the next token without advancing. The keywords ``in`` and ``notin`` count as words."""
         kind, text = self.tokens[min(self.position, len(self.tokens) - 1)]
         return (_WORD if kind in ("in", "notin") else kind, text)
 
@@ -334,9 +334,9 @@ class _Parser:
         return requirement(key, _PRINTED_OPERATORS[sign], sorted(values))
 
     def value(self) -> set[str]:
-        """Parse the value of an exact operator, as a set of one text: empty if the requirement ends here.
+        """Parse the value of an operator other than ``in`` and ``notin``, and return it as a set of one text.
 
-        Raises SelectorError.
+        The text is empty if the requirement ends here. Raises SelectorError.
         """
         if self.peek()[0] in (_END, ","):
             return {""}
@@ -346,7 +346,7 @@ class _Parser:
         return {text}
 
     def values(self) -> set[str]:
-        """Parse the values in brackets of ``in`` and ``notin``. Raises SelectorError."""
+        """Parse the values of ``in`` or ``notin`` in brackets. ``()`` is one empty text. Raises SelectorError."""
         kind, text = self.take()
         if kind != "(":
             raise SelectorError(f"found '{text}' expected: '('")
@@ -425,7 +425,7 @@ class LabelIndex(Generic[T]):
             _drop(self._by_label, (namespace, label), item)
 
     def matching(self, namespace: str, selector: Selector) -> Iterator[T]:
-        """Return an iterator over the items that the selector matches."""
+        """Return an iterator over the items of a namespace whose labels the selector matches."""
         label = selector.exact_label()
         candidates = self._all.get(namespace, {}) if label is None else self._by_label.get((namespace, label), {})
         return (item for item, labels in list(candidates.items()) if selector.matches(labels))
@@ -459,7 +459,7 @@ class SelectorIndex(Generic[T]):
             del self._namespaces[namespace]
 
     def matching(self, namespace: str, labels: _Labels) -> Iterator[T]:
-        """Yield the items whose selector matches the labels; first the items that require no label."""
+        """Yield the items of a namespace whose selector matches the labels; first those without an exact label."""
         by_label = self._namespaces.get(namespace)
         if by_label is None:
             return

@@ -63,9 +63,9 @@ def nanoseconds(text: str) -> int:
 
 
 def moment_of(text: str | None) -> int:
-    """Return the nanoseconds since 1970, clamped to int64.
+    """Parse an RFC 3339 time into nanoseconds since 1970 (UTC), clamped to int64.
 
-    Returns :data:`ZERO_TIME` without a time and for times before 1678. Raises ValueError if ``text`` is not a time.
+    Returns :data:`ZERO_TIME` for None, an empty text and times before 1678. Raises ValueError for any other text.
     """
     return min(max(nanoseconds(text), ZERO_TIME), _LAST) if text else ZERO_TIME
 

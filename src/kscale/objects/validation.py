@@ -44,15 +44,15 @@ _NAMES: Final = frozenset({
 })  # fmt: skip
 """Fields of the API that hold a time, wherever they are."""
 
-_Check = Callable[[Any], Iterator[tuple[str, str]]]
+_TimeFinder = Callable[[Any], Iterator[tuple[str, str]]]
 
 
 def check_times(obj: msgspec.Struct) -> None:
-    """Raise InputError, with the field, if a time of an object is not RFC 3339, as Go's decoder does."""
-    check = _check_of(type(obj))
-    if check is None:
+    """Raise InputError, with the field, if a time of an object is not RFC 3339. Go's decoder refuses it as well."""
+    find_times = _get_time_finder(type(obj))
+    if find_times is None:
         return
-    for field, text in check(obj):
+    for field, text in find_times(obj):
         try:
             nanoseconds(text)
         except ValueError as error:
@@ -60,27 +60,27 @@ def check_times(obj: msgspec.Struct) -> None:
 
 
 @cache
-def _check_of(struct: type[msgspec.Struct]) -> _Check | None:
+def _get_time_finder(struct: type[msgspec.Struct]) -> _TimeFinder | None:
     """Return a function that yields (field, text) of each time in a struct, or None if the struct has no times."""
     described = inspect.type_info(struct)
     assert isinstance(described, inspect.StructType)
-    return _build_struct_check(described, ())
+    return _build_struct_finder(described, ())
 
 
-def _build_struct_check(described: inspect.StructType, outer: tuple[type, ...]) -> _Check | None:
-    """Return the check of a struct; None if it has nothing to check. See :func:`_check_of`.
+def _build_struct_finder(described: inspect.StructType, outer: tuple[type, ...]) -> _TimeFinder | None:
+    """Return the function of :func:`_get_time_finder` for a struct; None if it has no times.
 
     ``outer``: structs that contain it.
     """
     if described.cls in outer:  # a recursive type: none of these has times
         return None
     times: list[tuple[str, str]] = []
-    parts: list[tuple[str, str, _Check]] = []
+    parts: list[tuple[str, str, _TimeFinder]] = []
     for field in described.fields:
         if field.encode_name in _NAMES and any(isinstance(each, inspect.StrType) for each in _list_choices(field.type)):
             times.append((field.name, field.encode_name))
-        elif (check := _build_type_check(field.type, (*outer, described.cls))) is not None:
-            parts.append((field.name, field.encode_name, check))
+        elif (finder := _build_type_finder(field.type, (*outer, described.cls))) is not None:
+            parts.append((field.name, field.encode_name, finder))
     if not times and not parts:
         return None
 
@@ -88,9 +88,9 @@ def _build_struct_check(described: inspect.StructType, outer: tuple[type, ...]) 
         for name, written in times:
             if isinstance(text := getattr(obj, name), str):
                 yield written, text
-        for name, written, check in parts:
+        for name, written, finder in parts:
             if value := getattr(obj, name):
-                for field, text in check(value):
+                for field, text in finder(value):
                     yield f"{written}{'' if field.startswith('[') else '.'}{field}", text
 
     return checked
@@ -101,18 +101,21 @@ def _list_choices(type_: inspect.Type) -> tuple[inspect.Type, ...]:
     return type_.types if isinstance(type_, inspect.UnionType) else (type_,)
 
 
-def _build_type_check(type_: inspect.Type, outer: tuple[type, ...]) -> _Check | None:
-    """Return the check of a value that is a struct or a list, for the first alternative with times; None without."""
+def _build_type_finder(type_: inspect.Type, outer: tuple[type, ...]) -> _TimeFinder | None:
+    """Return the function that finds the times in values of a type; None if the type has no times.
+
+    ``outer``: structs that contain the values.
+    """
     for each in _list_choices(type_):
         if isinstance(each, inspect.StructType):
-            return _build_struct_check(each, outer)
-        if isinstance(each, inspect.ListType) and (inner := _build_type_check(each.item_type, outer)) is not None:
-            return _list_check(inner)
+            return _build_struct_finder(each, outer)
+        if isinstance(each, inspect.ListType) and (inner := _build_type_finder(each.item_type, outer)) is not None:
+            return _build_list_finder(inner)
     return None
 
 
-def _list_check(inner: _Check) -> _Check:
-    """Return a check that applies ``inner`` to each element of a list."""
+def _build_list_finder(inner: _TimeFinder) -> _TimeFinder:
+    """Return a function that finds the times in a list. ``inner`` finds those in one element."""
 
     def checked(items: Any) -> Iterator[tuple[str, str]]:
         for index, item in enumerate(items):
@@ -164,15 +167,15 @@ _NOT_MODELLED: Final[dict[type, frozenset[str]]] = {ObjectMeta: frozenset({"mana
 def find_unknown_fields(
     data: Mapping[str, Any], type_: type[msgspec.Struct], path: str = ""
 ) -> Iterator[tuple[str, Collection[str]]]:
-    """Yield (path, names of the fields that exist there) for each field of plain ``data`` that a struct does not have.
+    """Yield (path, names of the known fields beside it) for each field of plain ``data`` that a struct does not have.
 
-    ``path``: the path of ``data``, with which the paths begin.
+    ``path``: the path of ``data`` itself, with which the yielded paths begin.
     """
     return _find_unknown_fields(data, _type_info(type_), path)
 
 
 def _find_unknown_fields(value: Any, type_: msgspec.inspect.Type, path: str) -> Iterator[tuple[str, Collection[str]]]:
-    """Yield (path, names of the fields that exist there) for each field of plain data that the type does not have."""
+    """Yield (path, names of the known fields beside it) for each field of plain data that a type does not have."""
     match type_:
         case msgspec.inspect.UnionType():
             for member in type_.types:
@@ -205,7 +208,7 @@ _PERCENT: Final = lazy_pattern(r"[0-9]{1,18}%")  # more digits do not fit 64 bit
 
 
 def is_share(value: int | str) -> bool:
-    """Return whether a value is a number that is not negative, or a percentage."""
+    """Return whether a value is an integer that is not negative, or a text such as ``25%``."""
     return value >= 0 if isinstance(value, int) else _PERCENT.fullmatch(value) is not None
 
 
@@ -254,9 +257,9 @@ def check(obj: KubeObject) -> list[Finding]:
     elif errors := dns_subdomain_errors(metadata.name):
         findings += [Finding("metadata.name", error, False) for error in errors]
     if metadata.creation_timestamp is not None:
-        _time(findings, "metadata.creationTimestamp", metadata.creation_timestamp)
+        _check_time(findings, "metadata.creationTimestamp", metadata.creation_timestamp)
     if metadata.deletion_timestamp is not None:
-        _time(findings, "metadata.deletionTimestamp", metadata.deletion_timestamp)
+        _check_time(findings, "metadata.deletionTimestamp", metadata.deletion_timestamp)
     special = _CHECKS.get(type(obj).__name__)
     if special is not None:
         special(obj, findings)
@@ -331,8 +334,8 @@ def _check_ports(findings: list[Finding], field: str, ports: Sequence[ContainerP
             _check_known(findings, f"{field}[{index}].protocol", port.protocol, _PROTOCOLS)
 
 
-def _time(findings: list[Finding], field: str, text: str | None, index: int = 0) -> None:
-    """Add a finding for a text that is not an RFC 3339 time. ``field`` may have a place ``{}`` for the ``index``."""
+def _check_time(findings: list[Finding], field: str, text: str | None, index: int = 0) -> None:
+    """Add a finding for a text that is not an RFC 3339 time. ``index`` replaces ``{}`` in ``field``."""
     if text is not None:
         try:
             nanoseconds(text)
@@ -345,7 +348,7 @@ def _check_pod(pod: Any, findings: list[Finding]) -> None:
     if not pod.metadata.namespace:
         findings.append(Finding("metadata.namespace", "is empty", False))
     _check_pod_spec(pod.spec, "spec", findings)
-    _time(findings, "status.startTime", pod.status.start_time)
+    _check_time(findings, "status.startTime", pod.status.start_time)
     if pod.status.phase not in _PHASES:
         _check_known(findings, "status.phase", pod.status.phase, _PHASES)
 
@@ -403,11 +406,11 @@ def _check_node(node: Any, findings: list[Finding]) -> None:
     for index, taint in enumerate(node.spec.taints):
         if taint.effect not in _TAINT_EFFECTS:
             _check_known(findings, f"spec.taints[{index}].effect", taint.effect, _TAINT_EFFECTS)
-        _time(findings, "spec.taints[{}].timeAdded", taint.time_added, index)
+        _check_time(findings, "spec.taints[{}].timeAdded", taint.time_added, index)
     _check_resources(findings, "status.capacity", node.status.capacity)
     _check_resources(findings, "status.allocatable", node.status.allocatable)
     for index, condition in enumerate(node.status.conditions):
-        _time(findings, "status.conditions[{}].lastTransitionTime", condition.last_transition_time, index)
+        _check_time(findings, "status.conditions[{}].lastTransitionTime", condition.last_transition_time, index)
 
 
 def missing_amounts(node: Node) -> list[str]:
@@ -539,14 +542,14 @@ def plain_rule(type_: type[KubeObject], name: Any, namespace: Any) -> Any:
     """Return the rule for plain objects of a kind, for ``Projector.add_plain`` of :mod:`kscale._native._projection`.
 
     An object whose text follows the rule and repeats no key is decoded without an error, and :func:`check` finds
-    nothing. An object that does not follow it may be good nevertheless.
+    nothing. An object that does not follow the rule may still be valid.
 
     Parameters
     ----------
     type_ : type of KubeObject
         The kind's struct. Raises ValueError for one whose checks rules cannot describe.
     name, namespace : rule
-        For the two members of the metadata.
+        Rules for ``metadata.name`` and ``metadata.namespace``.
     """
     if type_.__name__ in _UNCHECKED:
         raise ValueError(f"no rule for {type_.__name__}")
@@ -558,7 +561,7 @@ def plain_rule(type_: type[KubeObject], name: Any, namespace: Any) -> Any:
 
 @cache
 def _build_plain_struct(struct: type[msgspec.Struct]) -> Any:
-    """Return the rule of a struct for :func:`plain_rule`."""
+    """Return the rule of a struct: ``"object"``, rules of members, required members, whether limits bound requests."""
     name, fields = struct.__name__, msgspec.structs.fields(struct)
     always = _NEEDED.get(name, ())
     needed = tuple(
@@ -569,7 +572,7 @@ def _build_plain_struct(struct: type[msgspec.Struct]) -> Any:
 
 
 def _has_unusual_default(field: msgspec.structs.FieldInfo) -> bool:
-    """Return whether a field that is absent is a struct without a field that its rule needs."""
+    """Return whether the field's default is a struct that lacks members which the rule of the struct requires."""
     default = field.default_factory
     if not (isinstance(default, type) and issubclass(default, msgspec.Struct)):
         return False
@@ -594,7 +597,7 @@ def _build_plain_field(struct: str, field: msgspec.structs.FieldInfo) -> Any:
 
 
 def _build_plain_type(type_: Any) -> Any:
-    """Return the rule of a field's type."""
+    """Return the rule for values of a type; ``never``, which no value follows, if rules cannot describe the type."""
     if rule := _PLAIN_TYPES.get(type_):
         return rule
     kinds = get_args(type_)

@@ -85,7 +85,10 @@ def daemon_tolerations(spec: PodSpec) -> Iterator[Toleration]:
 
 
 def should_run(daemonset: DaemonSet, node: Node) -> bool:
-    """Return whether the daemon set wants a pod on the node, whether or not it fits there."""
+    """Return whether the daemon set's node name, node selector, affinity and tolerations allow a pod on the node.
+
+    The node's resources do not count.
+    """
     spec = daemonset.spec.template.spec
     if spec.node_name and spec.node_name != node.name:
         return False
@@ -232,7 +235,7 @@ def claims_of(workload: KubeObject, default_class: str | None = None) -> Iterato
 
 
 def _number_replicas(pod: Pod, replicas: int) -> Iterator[Pod]:
-    """Yield copies of a pod with numbered names and UIDs of their own."""
+    """Yield ``replicas`` copies of a pod, named ``<pod>-0``, ``<pod>-1`` and so on, each with its own UID."""
     for number in range(replicas):
         name = f"{pod.name}-{number}"
         uid = derived_uid("Pod", pod.namespace, name)
@@ -293,9 +296,9 @@ def _number_pods(workload: KubeObject, template: PodTemplateSpec, numbers: range
 
 
 def _hash_template(template: PodTemplateSpec, collisions: int = 0) -> str:
-    """Return ten characters that depend on the template and on the number of ``collisions``.
+    """Return a hash (ten characters) of the template and of the number of ``collisions`` of earlier hashes.
 
-    Upstream hashes a dump of its Go structs instead.
+    Upstream hashes a dump of its Go structs instead, so its hashes differ.
     """
     from hashlib import blake2b  # imported here because it loads OpenSSL
 
@@ -316,7 +319,8 @@ def revision_of(workload: StatefulSet) -> str:
 def replica_set_of(deployment: Deployment, *, collisions: int = 0) -> ReplicaSet:
     """Return the replica set that a deployment would create for its current template.
 
-    ``collisions`` is the number of foreign replica sets that already had its name (``collisionCount``).
+    ``collisions`` (``status.collisionCount``): how often the name already belonged to another replica set. This number
+    changes the hash in the name.
     """
     template = deployment.spec.template
     own = _hash_template(template, collisions)
@@ -485,7 +489,7 @@ class PodClaims(msgspec.Struct, frozen=True):
 
 
 def needs_claims(spec: PodSpec) -> bool:
-    """Return whether each pod of this spec gets claims of its own."""
+    """Return whether each pod of this spec gets claims of its own: from claim templates or ephemeral volumes."""
     return any(entry.resource_claim_template_name for entry in spec.resource_claims) or any(
         volume.ephemeral is not None for volume in spec.volumes
     )
@@ -496,15 +500,15 @@ def create_claims(
     templates: Mapping[tuple[str, str], ResourceClaimTemplate],
     default_class: str | None = None,
 ) -> PodClaims:
-    """Create the claims of a pod as the controllers would.
+    """Create the claims of a pod as the controllers would, and return them with a copy of the pod that names them.
 
     Parameters
     ----------
     pod : Pod
-        A pod with a namespace. It gets a UID if it has none.
+        A pod with a namespace; it is not changed. Its copy gets a UID if the pod has none.
     templates : mapping
-        ResourceClaimTemplates by (namespace, name). An entry whose template is missing gets no claim, and the pod
-        waits for it.
+        ResourceClaimTemplates by (namespace, name). An entry of ``resourceClaims`` whose template is missing
+        gets no claim, and the pod waits for it.
     default_class : str, optional
         The storage class of ephemeral volumes that name none.
     """
@@ -580,7 +584,7 @@ _NONE: Final = Quantity("0")
 
 
 def is_bound(claim: PersistentVolumeClaim) -> bool:
-    """Return whether a claim is bound to its volume permanently."""
+    """Return whether a claim names a volume, and an annotation says that the binding is completed."""
     return bool(claim.spec.volume_name) and _COMPLETED in (claim.metadata.annotations or {})
 
 
@@ -589,8 +593,9 @@ def find_volume(
 ) -> PersistentVolume | None:
     """Return the smallest volume that a claim can be bound to, or None.
 
-    A volume that names the claim can be bound. Any other must be available, and match class, mode, access modes,
-    selector and size of the claim.
+    If the claim names a volume, only that one is possible. A volume that is reserved for the claim (``claimRef``) needs
+    no further match; one that is reserved for another claim is not possible. Any other volume must be available, and
+    match class, mode, access modes, selector and size of the claim.
 
     Parameters
     ----------
@@ -598,14 +603,14 @@ def find_volume(
     volumes : iterable of PersistentVolume
         The first of several volumes of the same size wins.
     node : Node, optional
-        The node of the claim's pod, from which the volume must be accessible.
+        The node of the claim's pod, from which a volume that is not reserved must be accessible.
     """
     candidates = [volume for volume in volumes if _can_bind(claim, volume, node)]
     return min(candidates, key=lambda volume: _get_storage(volume.spec.capacity), default=None)
 
 
 def bind(claim: PersistentVolumeClaim, volume: PersistentVolume) -> tuple[PersistentVolumeClaim, PersistentVolume]:
-    """Return the claim and the volume bound to each other."""
+    """Return copies of the claim and the volume that are bound to each other."""
     owner = claim.metadata
     holder = ObjectReference(
         kind=claim.kind or "PersistentVolumeClaim",
@@ -631,9 +636,9 @@ def _get_storage(amounts: ResourceList | None) -> Quantity:
 
 
 def _can_bind(claim: PersistentVolumeClaim, volume: PersistentVolume, node: Node | None) -> bool:
-    """Check whether a claim can be bound to a volume that a node reaches.
+    """Check whether a claim can be bound to a volume, by the rules of :func:`find_volume`.
 
-    A volume that names the claim always can, whatever its node, unless the claim names another volume.
+    ``node``: must be able to access the volume, unless the volume is reserved for the claim. None: any node.
     """
     holder, claim_spec, volume_spec = volume.spec.claim_ref, claim.spec, volume.spec
     if claim_spec.volume_name and claim_spec.volume_name != volume.name:

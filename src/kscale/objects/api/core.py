@@ -411,7 +411,7 @@ class ContainerImage(ApiStruct):
 
 @lru_cache(maxsize=1 << 14)
 def _share_image(names: tuple[str, ...], size_bytes: int) -> ContainerImage:
-    """Return one shared object per image: many nodes list the same images."""
+    """Return an image; equal arguments give the same shared object, because many nodes list the same images."""
     return ContainerImage(names=[*names], size_bytes=size_bytes)
 
 

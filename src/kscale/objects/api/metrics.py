@@ -76,12 +76,15 @@ class MetricValue(ApiStruct):
 
     @property
     def name(self) -> str:
-        """Return the metric's name, in either version of the API."""
+        """Return the metric's name: from ``metric`` (v1beta2) if set, else ``metric_name`` (v1beta1)."""
         return self.metric.name if self.metric is not None else self.metric_name
 
     @property
     def window_ns(self) -> int:
-        """Return the window of either version in nanoseconds, by default one minute. Wraps as int64 does."""
+        """Return the window in nanoseconds, wrapped to int64; one minute if it is not set.
+
+        The window is ``window_seconds`` (v1beta2) or, if that is None, ``window`` (v1beta1).
+        """
         seconds = self.window_seconds if self.window_seconds is not None else self.window
         return _DEFAULT_WINDOW if seconds is None else (seconds * 10**9 + 2**63) % 2**64 - 2**63
 

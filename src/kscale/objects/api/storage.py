@@ -145,7 +145,7 @@ class StorageClass(KubeObject):
 
 
 def default_storage_class(classes: Iterable[StorageClass]) -> str | None:
-    """Return the name of the class for claims that name none; None without a default class.
+    """Return the name of the default class, for claims that name no class; None without a default class.
 
     If several are annotated as the default, the newest wins, then the first by name.
     """

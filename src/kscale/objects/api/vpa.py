@@ -35,8 +35,8 @@ API_VERSION: Final = "autoscaling.k8s.io/v1"
 DEFAULT_CONTAINER_POLICY: Final = "*"
 
 
-def _time() -> Any:
-    """Return a field for Go's ``metav1.Time``, written as null while it is not set."""
+def _declare_time_field() -> Any:
+    """Return a struct field for Go's ``metav1.Time``: None by default, and encoded as null in that case."""
     return msgspec.field(default_factory=lambda: None)
 
 
@@ -164,7 +164,7 @@ class HistogramCheckpoint(ApiStruct):
     The API server does not validate weights; readers do (:mod:`kscale.vpa.recommender.checkpoints`).
     """
 
-    reference_timestamp: str | None = _time()
+    reference_timestamp: str | None = _declare_time_field()
     bucket_weights: dict[str, Any] | None = None
     total_weight: float = 0.0
 
@@ -179,12 +179,12 @@ class VerticalPodAutoscalerCheckpointSpec(ApiStruct):
 class VerticalPodAutoscalerCheckpointStatus(ApiStruct):
     """The history of one container name of a VPA."""
 
-    last_update_time: str | None = _time()
+    last_update_time: str | None = _declare_time_field()
     version: str = ""
     cpu_histogram: HistogramCheckpoint = msgspec.field(default_factory=HistogramCheckpoint)
     memory_histogram: HistogramCheckpoint = msgspec.field(default_factory=HistogramCheckpoint)
-    first_sample_start: str | None = _time()
-    last_sample_start: str | None = _time()
+    first_sample_start: str | None = _declare_time_field()
+    last_sample_start: str | None = _declare_time_field()
     total_samples_count: Int64 = 0
 
 
@@ -202,7 +202,7 @@ def update_mode(vpa: VerticalPodAutoscaler) -> str:
 
 
 def container_policy(container: str, policy: PodResourcePolicy | None) -> ContainerResourcePolicy | None:
-    """Return the policy that applies to one container; None if there is none.
+    """Return the policy that applies to a container: the first of its name, else the last of ``*``, else None.
 
     For many containers build :class:`ContainerPolicies` once.
     """
@@ -225,10 +225,10 @@ class ContainerPolicies:
         )
 
     def get(self, container: str) -> ContainerResourcePolicy | None:
-        """Return the first policy of that name, else the last policy of ``*``, else None."""
+        """Return the container's policy: the first one of its name, else the last one of ``*``, else None."""
         return self._by_name.get(container, self._default)
 
     def controlled_values(self, container: str) -> str:
-        """Return ``RequestsAndLimits`` unless the container's policy says otherwise."""
+        """Return ``controlledValues`` of the container's policy, by default ``RequestsAndLimits``."""
         policy = self.get(container)
         return (policy.controlled_values if policy is not None else None) or "RequestsAndLimits"

@@ -357,7 +357,7 @@ def parse(table: str) -> dict[str, Message]:
 
 
 def _parse(name: str, lines: dict[str, str], messages: dict[str, Message]) -> Message:
-    """Parse a message and those that it embeds into ``messages``, and return it."""
+    """Return the message ``name``, after adding it and the messages that it embeds to ``messages``."""
     if name in messages:
         return messages[name]
     fields = [_parse_field(part) for part in lines[name].split(",")]
@@ -371,7 +371,7 @@ def _parse(name: str, lines: dict[str, str], messages: dict[str, Message]) -> Me
 
 
 def _parse_field(part: str) -> Field:
-    """Parse ``NUMBER MEMBER TYPE``, with the form at the end of the type."""
+    """Parse ``NUMBER MEMBER TYPE``. A suffix of the type marks an optional field, a list or a map."""
     number, member, type_ = part.split()
     form = next((form for form in (OPTIONAL, LIST, MAP) if type_.endswith(form)), VALUE)
     return Field(int(number), member, type_.removesuffix(form), form)
@@ -411,9 +411,9 @@ IntOrString: 1 type int64?, 2 intVal int32?, 3 strVal text?
 def message_types(package: str, messages: Iterable[Message], *, syntax: str = "proto2") -> dict[str, Any]:
     """Build protobuf classes, by name, for messages described by tables.
 
-    The types ``bytes`` and ``double`` are allowed as well. With ``syntax`` ``proto2`` each field records whether it was
-    set. With ``proto3`` text that is not UTF-8 makes a message unreadable, as with upstream's gRPC services. Raises
-    MissingExtraError if the protobuf runtime is not installed.
+    Fields may also have the types ``bytes`` and ``double``, which the tables of this module do not use. With ``syntax``
+    ``proto2`` each field records whether it was set. With ``proto3`` text that is not UTF-8 makes a message unreadable,
+    as with upstream's gRPC services. Raises MissingExtraError if the protobuf runtime is not installed.
     """
     descriptor_pb2, descriptor_pool, message_factory = (
         library(f"google.protobuf.{name}", "the protobuf form of objects")
