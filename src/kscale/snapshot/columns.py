@@ -273,6 +273,7 @@ class NodeColumns:
 
     ``allocatable[name]``: int64[N], milli-units of CPU, else units; ``slots``: int64[N], allocatable pods (0 if
     unknown); ``unschedulable``: uint8[N]; ``taint_ids``: int32[N] into ``taints`` (NoSchedule and NoExecute only).
+    ``taint_index``: position in ``taints`` by :func:`~kscale.objects.taints.taint_key`.
     """
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
@@ -285,7 +286,7 @@ class NodeColumns:
         self.slots: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.allocatable: dict[str, NDArray[np.int64]] = {name: np.zeros(0, np.int64) for name in FIXED_RESOURCES}
         self._labels: dict[str, LabelColumn] = {}
-        self._taint_index: dict[Any, int] = {}
+        self.taint_index: dict[tuple[tuple[str, str, str], ...], int] = {}
         objects = list(nodes)
         if objects:
             self._grow(len(objects))
@@ -329,7 +330,7 @@ class NodeColumns:
         self.unschedulable = np.fromiter((node.spec.unschedulable for node in nodes), np.uint8, len(nodes))
         self.allocatable = allocatable
         self.slots, self.taints, self.taint_ids = slots, taints, taint_ids
-        self._taint_index = {taint_key(node_taints): i for i, node_taints in enumerate(taints)}
+        self.taint_index = {taint_key(node_taints): i for i, node_taints in enumerate(taints)}
         self._freeze()
         return self
 
@@ -359,7 +360,7 @@ class NodeColumns:
         result.unschedulable, result.slots = self.unschedulable[part], self.slots[part]
         result.taint_ids = self.taint_ids[part]
         result.allocatable = {name: column[part] for name, column in self.allocatable.items()}
-        result.taints, result._taint_index = list(self.taints), dict(self._taint_index)
+        result.taints, result.taint_index = list(self.taints), dict(self.taint_index)
         nodes = [*replaced, *appended]
         rows = [
             *(result.index[node.metadata.name] for node in replaced),
@@ -407,10 +408,10 @@ class NodeColumns:
             kind_of.append(kind)
             taints = tuple([taint for taint in node.spec.taints if taint.effect in ("NoSchedule", "NoExecute")])
             key = taint_key(taints)
-            if key not in self._taint_index:
-                self._taint_index[key] = len(self.taints)
+            if key not in self.taint_index:
+                self.taint_index[key] = len(self.taints)
                 self.taints.append(taints)
-            taint_ids.append(self._taint_index[key])
+            taint_ids.append(self.taint_index[key])
         where = np.array(rows, dtype=np.int64)
         self.unschedulable[where] = [node.spec.unschedulable for node in nodes]
         self.taint_ids[where] = taint_ids

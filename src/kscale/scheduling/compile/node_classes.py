@@ -231,7 +231,7 @@ class NodeClasses:
         nodes = self.ctx.snapshot.columns
         if not self.extra:
             return nodes.taint_ids.astype(np.int64)
-        codes_by_key = {taint_key(taints): i for i, taints in enumerate(nodes.taints)}
+        codes_by_key = {**nodes.taint_index}
         ids = []
         for facts in self.extra:
             key = taint_key(tuple(t for t in facts.taints if t.effect in ("NoSchedule", "NoExecute")))
