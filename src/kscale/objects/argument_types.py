@@ -308,9 +308,10 @@ def _list_positional(function: Callable[..., Any]) -> list[str]:
 
 
 def _find_problem(path: str, value: Any, check: _Type, deep: bool = False) -> tuple[str, Any, str] | None:
-    """Return (path, actual value, expected type) of the first wrong value inside; None if there is none.
+    """Return (path, actual value, expected type) of the first wrong value: ``value`` or an element; None without one.
 
-    ``deep``: check the elements of collections of any type, not only those of lists, tuples and dicts.
+    ``path``: path of ``value``. ``deep``: check the elements of collections of any type, not only those of lists,
+    tuples and dicts.
     """
     if not check.accepts(value):
         return path, value, check.text

@@ -207,14 +207,14 @@ def machine_template(
     Returns
     -------
     template : NodeTemplate or None
-        None if neither source has CPU and memory.
+        None if CPU or memory is in neither source.
     uncounted : list of str
         Messages about ignored parts of annotations.
 
     Raises
     ------
     ValueError
-        If an amount is malformed.
+        If an amount is malformed or negative.
     """
     notes = owner.metadata.annotations or {}
     capacity = _get_capacity(notes, infrastructure)
@@ -247,7 +247,7 @@ def _get_capacity(notes: Mapping[str, str], infrastructure: Infrastructure | Non
 
 
 def _get_amount(notes: Mapping[str, str], key: str) -> Quantity | None:
-    """Return the amount of the capacity annotation ``key``, without its prefix; None if it is absent, empty or zero.
+    """Return the amount of a capacity annotation (``key``: its name without prefix); None if absent, empty or zero.
 
     Raises ValueError if it is malformed or negative.
     """
@@ -295,7 +295,7 @@ def _is_managed(key: str) -> bool:
 
 
 def _get_taints(owner: MachineOwner, uncounted: list[str]) -> list[Taint]:
-    """Return the machines' taints. A taint of the annotation replaces the first one with its key and effect.
+    """Return the machines' taints and those of the annotation, which replace the first one of equal key and effect.
 
     ``uncounted``: gets messages about ignored parts of the annotation.
     """
@@ -538,7 +538,7 @@ def _get_size(which: str, text: str | None) -> int:
 
 
 def _with_rollout(group: NodeGroup, owner: MachineOwner, sets: MachineSets, warnings: list[str]) -> NodeGroup:
-    """Return the group with its rollout state or, with a warning, the error why that state is unknown."""
+    """Return the group with ``rolling_out`` set; if it is unknown, with ``rolling_out_error``, and add a warning."""
     try:
         return replace(group, rolling_out=sets.rolling_out(owner))
     except ValueError as error:
