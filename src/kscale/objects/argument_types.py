@@ -139,7 +139,10 @@ def unchecked(function: F) -> F:
 
 
 def _check_lazily(name: str | None, value: Any, checks: Mapping[str, _Type]) -> Any:
-    """Return ``value``; if it is an iterator, wrap it to check each element. ``checks``: by parameter name."""
+    """Return the argument ``value``; an iterator is wrapped so that each element is checked when it is taken.
+
+    ``name``: the parameter; ``checks``: the check of each parameter by name.
+    """
     check = checks.get(name or "")
     if check is None or check.element is None or not isinstance(value, Iterator):
         return value

@@ -414,8 +414,8 @@ def machine_groups(
     A group has a maximum size above 0 and a minimum size (0 if missing) in its annotations, and either machines or a
     known CPU and memory (by annotation or from ``infrastructure``). A node belongs to the owner that Cluster API names
     in its annotations. A MachineSet of a MachineDeployment is no group of its own; its nodes belong to the deployment.
-    Owners that are paused, have malformed annotations, or have neither machines nor a known CPU and memory are left out
-    with a warning. Unknown states of rollouts also add a warning.
+    Owners are left out with a warning if they are paused, have malformed annotations or a maximum below the minimum, or
+    have neither machines nor a known CPU and memory. Unknown states of rollouts also add a warning.
 
     Parameters
     ----------
@@ -449,7 +449,7 @@ def machine_groups(
         if name in deployment_of or not include(each):
             continue
         try:
-            group = _group(each, members.get(name, []), api_group, infrastructure, architecture, result.warnings)
+            group = _build_group(each, members.get(name, []), api_group, infrastructure, architecture, result.warnings)
         except ValueError as error:
             result.warnings.append(f"{name} cannot be scaled: {error}")
             continue
@@ -483,7 +483,7 @@ def _get_owner_id(node: Node, api_group: str) -> str:
     return f"{notes.get(f'{api_group}/owner-kind', 'MachineSet')}/{namespace}/{name}"
 
 
-def _group(
+def _build_group(
     owner: MachineOwner,
     nodes: list[str],
     api_group: str,
@@ -494,7 +494,7 @@ def _group(
     """Return the owner's node group; None without size annotations or with a maximum of 0.
 
     ``warnings``: gets messages about ignored annotations. Raises ValueError, with the reason, for an owner that is
-    paused, has malformed annotations, or has neither machines nor a known CPU and memory.
+    paused, has malformed annotations or a maximum below its minimum, or has neither machines nor known CPU and memory.
     """
     notes = owner.metadata.annotations or {}
     sizes = {which: notes.get(f"{api_group}/{_SIZE.format(which)}") for which in ("min", "max")}

@@ -219,9 +219,9 @@ class PodClasses(msgspec.Struct, frozen=True):
         return ("LimitRanger", message) if message else ("", "")
 
     def unknown(self, spec: PodSpec) -> list[str]:
-        """Return a text for the priority and runtime class of a pod, if they cannot be checked; else nothing.
+        """Return a text for each class of a pod (priority, runtime) that cannot be checked; empty if there is none.
 
-        A class cannot be checked if the input has no class of its kind at all.
+        A class cannot be checked if the input has no class of its kind at all. System priority classes are known.
         """
         descriptions = []
         if spec.priority_class_name and not self.priorities and self.priority(spec.priority_class_name) is None:

@@ -474,8 +474,8 @@ class PodUsage:
     def concatenate(cls, parts: Sequence[PodUsage], before: PodUsage | None = None) -> PodUsage:
         """Concatenate the rows of several lists, in order.
 
-        A single list is returned as it is. ``before`` is an earlier result of this method, whose rows may be reused for
-        those ``parts`` that are identical to its own.
+        A single list is returned as it is. ``before`` is an earlier result of this method. Its rows are reused, if
+        possible, for parts that are the same objects as parts of ``before``. The returned rows are the same without it.
         """
         if len(parts) == 1:
             return parts[0]

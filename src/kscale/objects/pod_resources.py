@@ -103,7 +103,7 @@ def ignored_resources(spec: PodSpec) -> Iterator[tuple[str, str]]:
 
 
 def is_pod_level_resource(name: str) -> bool:
-    """Return whether pod-level requests may contain the resource: CPU, memory or huge pages."""
+    """Return whether pod-level requests may contain the resource: it is CPU, memory or huge pages."""
     return name in (CPU, MEMORY) or is_hugepages(name)
 
 

@@ -267,7 +267,10 @@ def parse_duration(text: str) -> int:
 
 
 def _truncate_fraction(digits: str, unit: int) -> int:
-    """Return the nanoseconds of the ``digits`` after the point. Digits that do not fit in an int64 are ignored."""
+    """Return the nanoseconds of the ``digits`` after the point of a number. ``unit``: nanoseconds of its unit.
+
+    Digits that do not fit in an int64 are ignored.
+    """
     numerator, scale = 0, 1.0
     for digit in digits:
         longer = numerator * 10 + int(digit)
