@@ -139,7 +139,10 @@ def unchecked(function: F) -> F:
 
 
 def _check_lazily(name: str | None, value: Any, checks: Mapping[str, _Type]) -> Any:
-    """Return ``value``; if it is an iterator, wrap it to check each element. ``checks``: by parameter name."""
+    """Return the argument ``value``; an iterator is wrapped so that each element is checked when it is taken.
+
+    ``name``: the parameter; ``checks``: the check of each parameter by name.
+    """
     check = checks.get(name or "")
     if check is None or check.element is None or not isinstance(value, Iterator):
         return value
@@ -308,9 +311,10 @@ def _list_positional(function: Callable[..., Any]) -> list[str]:
 
 
 def _find_problem(path: str, value: Any, check: _Type, deep: bool = False) -> tuple[str, Any, str] | None:
-    """Return (path, actual value, expected type) of the first wrong value inside; None if there is none.
+    """Return (path, actual value, expected type) of the first wrong value: ``value`` or an element; None without one.
 
-    ``deep``: check the elements of collections of any type, not only those of lists, tuples and dicts.
+    ``path``: path of ``value``. ``deep``: check the elements of collections of any type, not only those of lists,
+    tuples and dicts.
     """
     if not check.accepts(value):
         return path, value, check.text

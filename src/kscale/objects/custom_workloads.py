@@ -246,8 +246,8 @@ def name_errors(scaled: ScaledObject) -> list[str]:
 def fallback_errors(scaled: ScaledObject) -> list[str]:
     """Return a list with KEDA's error about the fallback of a ScaledObject; empty if valid (``CheckFallbackValid``).
 
-    Which metric types a fallback may have depends on KEDA's version. Every version refuses a fallback that has only
-    triggers of types cpu and memory.
+    Which metric types a fallback may have depends on KEDA's version, so they are not checked. Every version refuses a
+    fallback if all triggers are of types cpu and memory, unless scaling modifiers are set.
     """
     spec = scaled.spec or ScaledObjectSpec()
     if spec.fallback is None:

@@ -130,7 +130,7 @@ def find_kind(api_version: str, kind: str) -> type[KubeObject] | None:
 
 
 def find_misspelled_kind(kind: str) -> str:
-    """Return the kind that kscale reads whose name differs only in case; empty if there is none."""
+    """Return the kind that kscale reads and whose name equals ``kind`` apart from case; empty if there is none."""
     return next((name for _, name in KINDS if name.lower() == kind.lower()), "")
 
 

@@ -207,14 +207,14 @@ def machine_template(
     Returns
     -------
     template : NodeTemplate or None
-        None if neither source has CPU and memory.
+        None if CPU or memory is in neither source.
     uncounted : list of str
         Messages about ignored parts of annotations.
 
     Raises
     ------
     ValueError
-        If an amount is malformed.
+        If an amount is malformed or negative.
     """
     notes = owner.metadata.annotations or {}
     capacity = _get_capacity(notes, infrastructure)
@@ -247,7 +247,7 @@ def _get_capacity(notes: Mapping[str, str], infrastructure: Infrastructure | Non
 
 
 def _get_amount(notes: Mapping[str, str], key: str) -> Quantity | None:
-    """Return the amount of the capacity annotation ``key``, without its prefix; None if it is absent, empty or zero.
+    """Return the amount of a capacity annotation (``key``: its name without prefix); None if absent, empty or zero.
 
     Raises ValueError if it is malformed or negative.
     """
@@ -295,7 +295,7 @@ def _is_managed(key: str) -> bool:
 
 
 def _get_taints(owner: MachineOwner, uncounted: list[str]) -> list[Taint]:
-    """Return the machines' taints. A taint of the annotation replaces the first one with its key and effect.
+    """Return the machines' taints and those of the annotation, which replace the first one of equal key and effect.
 
     ``uncounted``: gets messages about ignored parts of the annotation.
     """
@@ -414,8 +414,8 @@ def machine_groups(
     A group has a maximum size above 0 and a minimum size (0 if missing) in its annotations, and either machines or a
     known CPU and memory (by annotation or from ``infrastructure``). A node belongs to the owner that Cluster API names
     in its annotations. A MachineSet of a MachineDeployment is no group of its own; its nodes belong to the deployment.
-    Owners that are paused, have malformed annotations, or have neither machines nor a known CPU and memory are left out
-    with a warning. Unknown states of rollouts also add a warning.
+    Owners are left out with a warning if they are paused, have malformed annotations or a maximum below the minimum, or
+    have neither machines nor a known CPU and memory. Unknown states of rollouts also add a warning.
 
     Parameters
     ----------
@@ -449,7 +449,7 @@ def machine_groups(
         if name in deployment_of or not include(each):
             continue
         try:
-            group = _group(each, members.get(name, []), api_group, infrastructure, architecture, result.warnings)
+            group = _build_group(each, members.get(name, []), api_group, infrastructure, architecture, result.warnings)
         except ValueError as error:
             result.warnings.append(f"{name} cannot be scaled: {error}")
             continue
@@ -483,7 +483,7 @@ def _get_owner_id(node: Node, api_group: str) -> str:
     return f"{notes.get(f'{api_group}/owner-kind', 'MachineSet')}/{namespace}/{name}"
 
 
-def _group(
+def _build_group(
     owner: MachineOwner,
     nodes: list[str],
     api_group: str,
@@ -494,7 +494,7 @@ def _group(
     """Return the owner's node group; None without size annotations or with a maximum of 0.
 
     ``warnings``: gets messages about ignored annotations. Raises ValueError, with the reason, for an owner that is
-    paused, has malformed annotations, or has neither machines nor a known CPU and memory.
+    paused, has malformed annotations or a maximum below its minimum, or has neither machines nor known CPU and memory.
     """
     notes = owner.metadata.annotations or {}
     sizes = {which: notes.get(f"{api_group}/{_SIZE.format(which)}") for which in ("min", "max")}
@@ -538,7 +538,7 @@ def _get_size(which: str, text: str | None) -> int:
 
 
 def _with_rollout(group: NodeGroup, owner: MachineOwner, sets: MachineSets, warnings: list[str]) -> NodeGroup:
-    """Return the group with its rollout state or, with a warning, the error why that state is unknown."""
+    """Return the group with ``rolling_out`` set; if it is unknown, with ``rolling_out_error``, and add a warning."""
     try:
         return replace(group, rolling_out=sets.rolling_out(owner))
     except ValueError as error:

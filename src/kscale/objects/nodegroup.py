@@ -408,9 +408,9 @@ class Groups:
         return result
 
     def without_nodes(self, names: Iterable[str], groups: Iterable[NodeGroup]) -> Groups:
-        """Return a copy after the nodes ``names`` left their groups.
+        """Return a copy in which the nodes ``names`` belong to no group.
 
-        ``groups``: all node groups as they are then. They replace the present ones without a check.
+        ``groups``: all node groups without these nodes. They replace the groups of this object and are not checked.
         """
         result = Groups((), self.node_errors)
         result._by_id = {group.id: group for group in groups}

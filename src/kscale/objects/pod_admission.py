@@ -144,7 +144,7 @@ def _check_ratio(text: str, bound: Quantity, request: Quantity | None, limit: Qu
 
 
 def _get_defaults(limit_range: LimitRange) -> tuple[ResourceList, ResourceList]:
-    """Return the default requests and limits of a container. A later item of the range wins."""
+    """Return the default requests and limits of containers in a limit range. Later items of the range win."""
     requests: ResourceList = {}
     limits: ResourceList = {}
     for item in limit_range.spec.limits:
@@ -219,9 +219,9 @@ class PodClasses(msgspec.Struct, frozen=True):
         return ("LimitRanger", message) if message else ("", "")
 
     def unknown(self, spec: PodSpec) -> list[str]:
-        """Return a text for the priority and runtime class of a pod, if they cannot be checked; else nothing.
+        """Return a text for each class of a pod (priority, runtime) that cannot be checked; empty if there is none.
 
-        A class cannot be checked if the input has no class of its kind at all.
+        A class cannot be checked if the input has no class of its kind at all. System priority classes are known.
         """
         descriptions = []
         if spec.priority_class_name and not self.priorities and self.priority(spec.priority_class_name) is None:
@@ -294,7 +294,10 @@ def with_defaults(
 
 
 def _set_priority(spec: PodSpec, priority_class: PriorityClass | None) -> None:
-    """Set priority, preemption policy and name of the class in ``spec`` where they are missing."""
+    """Set the priority, preemption policy and class name that ``spec`` lacks to those of the class.
+
+    Without a class the priority is 0 and the policy ``PreemptLowerPriority``.
+    """
     if priority_class is not None and not spec.priority_class_name:
         spec.priority_class_name = priority_class.name
     if spec.priority is None:
@@ -369,7 +372,8 @@ def _complete_pod_resources(spec: PodSpec, resources: ResourceRequirements) -> R
 def _complete_tolerations(tolerations: Sequence[Toleration]) -> list[Toleration]:
     """Return the tolerations with those that the admission plugin DefaultTolerationSeconds adds.
 
-    The added ones last five minutes on a node that is not ready or unreachable.
+    The plugin makes a pod tolerate a node that is not ready or unreachable for five minutes. It adds nothing for a
+    taint that the pod already tolerates.
     """
     added = [
         Toleration(key=key, operator="Exists", effect="NoExecute", toleration_seconds=_GRACE)

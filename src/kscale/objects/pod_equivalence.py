@@ -194,9 +194,9 @@ class Digester(msgspec.Struct, eq=False):
     _memo: dict[bytes, bytes] = {}
 
     def digest(self, pod: bytes | memoryview | msgspec.Raw | Mapping[str, Any] | Pod) -> bytes:
-        """Return the digest (16 bytes) of a pod given as JSON text, plain data or struct.
+        """Return the digest (16 bytes) of the labels and the spec of a pod, given as JSON text, plain data or struct.
 
-        Raises msgspec.DecodeError if the text cannot be decoded.
+        Digests are cached. Raises msgspec.DecodeError if the text cannot be decoded.
         """
         if isinstance(pod, Pod):
             labels, spec = _ENCODER.encode(pod.metadata.labels), _ENCODER.encode(pod.spec)

@@ -144,7 +144,7 @@ def pieces_of(parts: Sequence[PodUsage], before: PodUsage) -> tuple[Sequence[Pod
     whole units, or if a new part cannot be joined with slices of it.
     """
     seams = before.seams
-    if seams is None or not before.whole_units.none:
+    if seams is None or not before.whole_units.is_empty:
         return None
     runs = runs_of(parts, before.parts)
     fresh = [part for run in runs if run.before < 0 for part in parts[run.first : run.end]]
@@ -170,7 +170,7 @@ def _can_join_slices(part: PodUsage, before: PodUsage) -> bool:
     """
     return (
         not part.parts
-        and part.whole_units.none
+        and part.whole_units.is_empty
         and part.resources == before.resources
         and set(part.namespaces) <= set(before.namespaces)
         and set(part.containers) <= set(before.containers)
@@ -228,8 +228,8 @@ class WholeUnits:
         return milli
 
     @property
-    def none(self) -> bool:
-        """Return True if no amounts are stored."""
+    def is_empty(self) -> bool:
+        """Whether no amounts are stored."""
         return not self._odd
 
     def append(self, other: WholeUnits, at: int) -> None:
@@ -474,8 +474,8 @@ class PodUsage:
     def concatenate(cls, parts: Sequence[PodUsage], before: PodUsage | None = None) -> PodUsage:
         """Concatenate the rows of several lists, in order.
 
-        A single list is returned as it is. ``before`` is an earlier result of this method, whose rows may be reused for
-        those ``parts`` that are identical to its own.
+        A single list is returned as it is. ``before`` is an earlier result of this method. Its rows are reused, if
+        possible, for parts that are the same objects as parts of ``before``. The returned rows are the same without it.
         """
         if len(parts) == 1:
             return parts[0]

@@ -100,7 +100,7 @@ def is_mirror_pod(pod: Pod) -> bool:
 
 
 def is_static_pod(pod: Pod) -> bool:
-    """Return whether a kubelet read the pod from a file or a URL instead of the API server."""
+    """Return whether a kubelet read the pod from a file or a URL instead of the API server, by its annotation."""
     source = pod_annotation(pod, CONFIG_SOURCE)
     return source is not None and source != "api"
 

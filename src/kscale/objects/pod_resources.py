@@ -103,7 +103,7 @@ def ignored_resources(spec: PodSpec) -> Iterator[tuple[str, str]]:
 
 
 def is_pod_level_resource(name: str) -> bool:
-    """Return whether pod-level requests may contain the resource: CPU, memory or huge pages."""
+    """Return whether pod-level requests may contain the resource: it is CPU, memory or huge pages."""
     return name in (CPU, MEMORY) or is_hugepages(name)
 
 
@@ -182,7 +182,7 @@ def _fill_missing(requests_of: _RequestsOf, missing: Mapping[str, Quantity]) -> 
 
 
 def demand(pod: Pod, missing: Mapping[str, Quantity] = _NONE, *, pod_level: bool = True) -> ResourceList:
-    """Return the requests of a pending pod, with its overhead. Status and limits are ignored, zero requests included.
+    """Return the requests of a pending pod, zeros included, with its overhead. Status and limits are ignored.
 
     Parameters
     ----------
@@ -247,7 +247,7 @@ def occupancy(pod: Pod, missing: Mapping[str, Quantity] = _NONE) -> ResourceList
 def pod_limits(pod: Pod) -> ResourceList:
     """Return the limits of a pod, computed like :func:`demand` computes its requests (upstream: ``PodLimits``).
 
-    Resources that no container limits are left out. The overhead is added only to resources that have a limit.
+    Resources without a limit are left out. The overhead is added only to limits that are not zero.
     """
     total = container_requests(pod.spec, lambda container: container.resources.limits)
     if pod.spec.resources is not None:
@@ -269,7 +269,7 @@ def was_never_resized(pod: Pod) -> bool:
 def resize_infeasible(pod: Pod) -> bool:
     """Return whether the kubelet has refused a resize permanently.
 
-    Reads type and reason of the condition; its status does not count.
+    Reads the reason of the first ``PodResizePending`` condition; the status of the condition does not count.
     """
     for condition in pod.status.conditions:
         if condition.type == "PodResizePending":

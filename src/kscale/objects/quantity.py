@@ -100,7 +100,7 @@ def strip_factor(number: int, factor: int) -> tuple[int, int]:
 def read_small(mantissa: int, exponent: int, scale: int) -> tuple[int, bool]:
     """Return mantissa * 10^(exponent - scale), rounded away from zero, and whether it fits in an int64.
 
-    If it does not fit, the number is as wrong as that of upstream's int64 form: the low 64 bits of the product for a
+    If it does not fit, the returned number is wrong as in upstream's int64 form: the low 64 bits of the product for a
     factor of 10^1, 10^2, 10^3, 10^6 or 10^9, otherwise 0.
     """
     up = exponent - scale
@@ -543,7 +543,8 @@ class Quantity(_QuantityFields):
     def as_int64(self) -> int | None:
         """Return ``AsInt64()``, the exact integer.
 
-        None where upstream has no fast conversion: for the big form, a fraction or an overflow.
+        None where upstream has no fast conversion: for the big form, a negative exponent (also in ``1000m``) or an
+        overflow.
         """
         if self._big or self._exponent < 0:
             return None

@@ -107,9 +107,9 @@ def first_untolerated(
     effects: Iterable[str] = _FILTERING,
     comparison_operators: bool = False,
 ) -> Taint | None:
-    """Return the first taint, in list order, with one of the effects that is not tolerated; None if there is none.
+    """Return the first taint that has one of the effects and that no toleration covers; None if there is none.
 
-    ``comparison_operators``: tolerations with the operators Lt and Gt may tolerate a taint.
+    Default effects: NoSchedule and NoExecute. ``comparison_operators``: the feature gate for the operators Lt and Gt.
     """
     tolerations, taints, effects = list(tolerations), list(taints), tuple(effects)
     if len(tolerations) > _FEW and len(taints) > _FEW:

@@ -114,7 +114,7 @@ def duration(value: timedelta) -> int:
 
 
 def moment(value: datetime | int, name: str = "now") -> int:
-    """Return a time that a caller gave as nanoseconds since 1970.
+    """Convert a time argument of a caller to nanoseconds since 1970.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def moment(value: datetime | int, name: str = "now") -> int:
 
 
 def virtual_moment(value: datetime | int, name: str = "now") -> int:
-    """Return a time of a virtual clock, which may begin anywhere, as nanoseconds since 1970.
+    """Convert a time of a virtual clock, which may begin anywhere, to nanoseconds since 1970.
 
     Differs from :func:`moment` only for integers before 1973, which are returned as they are. Raises InputError for a
     naive datetime, for any other type, and for a time that 64 bits cannot hold.
@@ -267,7 +267,10 @@ def parse_duration(text: str) -> int:
 
 
 def _truncate_fraction(digits: str, unit: int) -> int:
-    """Return the nanoseconds of the ``digits`` after the point. Digits that do not fit in an int64 are ignored."""
+    """Return the nanoseconds of the ``digits`` after the point of a number. ``unit``: nanoseconds of its unit.
+
+    Digits that do not fit in an int64 are ignored.
+    """
     numerator, scale = 0, 1.0
     for digit in digits:
         longer = numerator * 10 + int(digit)

@@ -267,7 +267,7 @@ def check(obj: KubeObject) -> list[Finding]:
 
 
 def _check_known(findings: list[Finding], field: str, value: str | None, known: frozenset[Any]) -> None:
-    """Add a warning if the value is not one of the ``known`` ones."""
+    """Add a warning if the value (None: absent) is not in ``known``."""
     if value not in known:
         allowed = ", ".join(sorted(name for name in known if name))
         findings.append(Finding(field, f'"{value or ""}" is not one of {allowed}', False))

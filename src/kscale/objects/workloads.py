@@ -126,8 +126,9 @@ def pods_of(
 ) -> Iterator[Pod]:
     """Yield the pending pods that a controller would create, as the API server would store them.
 
-    - A suspended or finished job creates none, and any other job at most its parallelism and its missing completions.
-    - A cron job creates the pods of its next job, none while it is suspended.
+    - A suspended or finished job creates none, whatever ``replicas`` is. By default, any other job creates as many pods
+      as its parallelism, limited by its missing completions.
+    - A cron job creates the pods of its next job, and none while it is suspended.
     - A daemon set creates one pod without a particular node (see :func:`daemonset_pod`).
     - A pod is yielded unchanged, or with ``replicas`` as copies named ``<pod>-0``, ``<pod>-1`` and so on.
 
@@ -285,7 +286,7 @@ def _build_pod(
 
 
 def _number_pods(workload: KubeObject, template: PodTemplateSpec, numbers: range, classes: PodClasses) -> Iterator[Pod]:
-    """Yield pods ``<workload>-0``, ``<workload>-1`` and so on.
+    """Yield a workload's pods, named ``<workload>-<number>`` for each of ``numbers``.
 
     Upstream has five random characters instead of the number.
     """
@@ -312,7 +313,7 @@ def _hash_template(template: PodTemplateSpec, collisions: int = 0) -> str:
 
 
 def revision_of(workload: StatefulSet) -> str:
-    """Return the ``controller-revision-hash`` label of pods of the current template."""
+    """Return the value of the label ``controller-revision-hash`` of pods of the current template."""
     return f"{workload.name}-{_hash_template(workload.spec.template)}"
 
 
@@ -386,8 +387,9 @@ def _create_stateful_pods(workload: StatefulSet, count: int, classes: PodClasses
 def daemonset_pod(workload: DaemonSet, node_name: str = "", *, classes: PodClasses = BUILT_IN_CLASSES) -> Pod:
     """Return a pod of a daemon set, named ``<set>-<node>`` and placed on ``node_name``.
 
-    Without a node the pod is named ``<set>-0``. The pod has the tolerations of the DaemonSet controller, for nodes that
-    are not ready, unreachable, under pressure or cordoned, and with host network also for nodes without a network.
+    Without a node the pod is named ``<set>-0``, and keeps the node name of its template. The pod has the tolerations of
+    the DaemonSet controller, for nodes that are not ready, unreachable, under pressure or cordoned, and with host
+    network also for nodes without a network.
     """
     template = workload.spec.template
     spec = template.spec
@@ -442,9 +444,9 @@ def _count_job_pods(workload: Job) -> int:
 
 
 def _create_job_pods(workload: Job, override: int | None, classes: PodClasses) -> Iterator[Pod]:
-    """Yield the pods that a job creates; none if it is suspended or finished.
+    """Yield the pods that a job creates; none if it is suspended or finished, whatever ``override`` is.
 
-    ``override``: their number (None: the job's own).
+    ``override``: number of pods. None: the job's own number.
     """
     if not _is_running(workload):
         return

@@ -128,18 +128,21 @@ def _decode_message(message_type: Message, parsed: Any, trace: _Trace) -> dict[s
     return data
 
 
-def _get_field(field: Field, value: _Value, parsed: Any, trace: _Trace) -> Any:
-    """Return the value of a field of the message ``parsed`` in JSON form; None if the JSON form omits the field."""
+def _get_field(field: Field, decode_value: _Value, parsed: Any, trace: _Trace) -> Any:
+    """Return a field of the message ``parsed`` in JSON form; None if the JSON form omits it.
+
+    ``decode_value``: converts a single value of the field.
+    """
     raw = getattr(parsed, field.member)
     if field.form == LIST:
-        return [value(each, trace) for each in raw] or None
+        return [decode_value(each, trace) for each in raw] or None
     if field.form == MAP:
         return {
-            _decode_text(getattr(each, ENTRY_KEY)): value(getattr(each, ENTRY_VALUE), trace) for each in raw
+            _decode_text(getattr(each, ENTRY_KEY)): decode_value(getattr(each, ENTRY_VALUE), trace) for each in raw
         } or None
     if not parsed.HasField(field.member):
         return None
-    read = value(raw, trace)
+    read = decode_value(raw, trace)
     none = {"IntOrString": None, "Time": read == _ZERO_TIME}.get(field.type, not read)
     return None if none and field.form == VALUE else read
 
@@ -147,10 +150,10 @@ def _get_field(field: Field, value: _Value, parsed: Any, trace: _Trace) -> Any:
 @cache
 def _build_readers(message_type: Message) -> tuple[tuple[Field, _Value], ...]:
     """Return each field of a message type, with the function that converts its values to their JSON form."""
-    return tuple((field, _decode_value(field.type)) for field in message_type.fields)
+    return tuple((field, _get_decoder(field.type)) for field in message_type.fields)
 
 
-def _decode_value(type_: str) -> _Value:
+def _get_decoder(type_: str) -> _Value:
     """Return the function that converts a parsed value of a type to its JSON form."""
     message_type = message(type_)
     if message_type is not None:
