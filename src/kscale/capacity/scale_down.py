@@ -371,7 +371,10 @@ def _final_moves(drained: dict[str, dict[str, str]], snapshot: Snapshot) -> dict
 
 
 def _in_groups(names: Iterable[str], groups: Groups, snapshot: Snapshot) -> list[NodeInGroup]:
-    """Return the nodes ``names`` with their groups. Raises InputError for a name that is no node of the snapshot."""
+    """Return the nodes ``names`` with the ids of their groups; the id is empty for a node without a known group.
+
+    Raises InputError for a name that is no node of the snapshot.
+    """
     names = list(names)
     for name in names:
         if name not in snapshot.columns.index:

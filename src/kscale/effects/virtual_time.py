@@ -579,7 +579,7 @@ class _MachineGroup:
 
 
 def run_virtually(machine: Machine, perform: Perform, *, now: datetime | Moment) -> Any:
-    """Run a machine in virtual time and return its result, after all machines that it started in the background.
+    """Run a machine in virtual time, and the machines that it starts in the background; return its result.
 
     Parameters
     ----------

@@ -235,7 +235,7 @@ def check_kind(value: KubeObject | Mapping[str, Any], type_: type[KubeObject], f
 
 
 def _get_key(metadata: Any) -> str:
-    """Return the key (``namespace/name``) in plain metadata; empty if they are no mapping."""
+    """Return ``namespace/name`` from plain metadata (``name`` without a namespace); empty if it is no mapping."""
     if not isinstance(metadata, Mapping):
         return ""
     namespace, name = metadata.get("namespace"), metadata.get("name")

@@ -81,7 +81,7 @@ class _Created(_Keyed, Protocol):
 
 
 def moment_in(obj: _Keyed, text: str | None, field: str) -> int:
-    """Return :func:`moment_of` for a ``field`` of an object.
+    """Convert the time in a ``field`` of an object to nanoseconds, as :func:`moment_of` does (``text`` may be None).
 
     Raises InputError, which names the object and the field, if ``text`` is not a time.
     """

@@ -212,7 +212,7 @@ def _build_autoscaling_options(profile: str, flags: Mapping[str, _Value]) -> Aut
 
 
 def flag_changes(scenario: Scenario, name: str) -> list[FlagChange]:
-    """Return the changes of flags that may make the old or today's version of a program decide like the other version.
+    """Return changes of flags with which one version of a program (old or today's) may decide like the other version.
 
     ``name``: the program's field in the scenario's controllers, which must be set. Each change names the rule behind
     it. Flags with equal effective values in both versions are left out, except for the utilization threshold, which the

@@ -328,7 +328,7 @@ def _nodes(
 def _examples(resources: Sequence[str], demand: ArrayLike | None) -> list[Pod]:
     """Build a pod for each row of requests (milli-units of CPU, units of other resources).
 
-    Raises InputError if ``demand`` is not a matrix with a column per resource.
+    Raises InputError if ``demand`` is not a matrix with a column per resource, also for None.
     """
     try:
         count = len(demand)  # type: ignore[arg-type]  # raises TypeError without a length

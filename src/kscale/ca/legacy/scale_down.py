@@ -641,9 +641,9 @@ class _LegacyScaleDown:
         }
 
     def _exceeds_headroom(self, node: Node, group: NodeGroup, left: Mapping[str, int | None]) -> bool:
-        """Check whether the node has more of a resource than ``left`` allows to remove.
+        """Check whether the node, of ``group``, has more of a resource than may be removed (``left``, by resource).
 
-        True if either amount is unknown.
+        True if an amount in ``left`` or of the node is unknown. A resource that is not in ``left`` is not limited.
         """
         try:
             amounts = self._resources(node, group, left)

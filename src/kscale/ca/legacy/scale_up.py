@@ -174,7 +174,7 @@ def compute_resources_delta(
 def find_exceeded_resources(left: Mapping[str, int], delta: Mapping[str, int]) -> list[str]:
     """Return the sorted names of resources of which ``delta`` exceeds what is left (checkScaleUpDeltaWithinLimits).
 
-    Resources that are not in ``left`` have no limit; an unknown limit is exceeded by any amount.
+    Resources that are not in ``left`` have no limit. If a limit is ``UNKNOWN_LIMIT``, every amount above 0 exceeds it.
     """
     return sorted(
         name

@@ -435,9 +435,10 @@ evaluate_rules = unchecked(get_drain_status)
 
 
 def get_pods_to_move(pods: Iterable[Pod], context: DrainContext, rules: Sequence[Rule] | None = None) -> PodsToMove:
-    """Sort the pods of a node by what a drain does to them, in order, up to the first that blocks (``GetPodsToMove``).
+    """Divide the pods of a node into those that a drain moves and those that it need not move (``GetPodsToMove``).
 
-    Pods that a drain skips are in no list. ``rules``: default: those of the context's options.
+    Ends at the first pod that blocks the drain; the result names it. Pods that a drain skips are in no list. ``rules``:
+    default: those of the context's options.
     """
     if rules is None:
         return DrainabilityChecker(context).pods_to_move(pods)

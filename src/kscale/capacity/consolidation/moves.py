@@ -471,9 +471,9 @@ class Moves:
     # -- estimates ---------------------------------------------------------------------------------------------------
 
     def _shares(self, node: int) -> list[float]:
-        """Return, for each offer, which share of its empty node the pods to move off ``node`` need.
+        """Return, by offer, the share of a new node that the pods which must leave ``node`` would fill.
 
-        The result is the larger of their shares of cpu and memory; infinite if the offer has no cpu or no memory.
+        This is the larger of their shares of cpu and of memory; infinite if the offer has no cpu or no memory.
         """
         shares = self._shares_of.get(node)
         if shares is not None:

@@ -202,7 +202,7 @@ def _build_trigger_metric(index: int, trigger: Mapping[str, Any], name: str) -> 
 
 
 def _is_positive(value: Any) -> bool:
-    """Check whether a setting is a positive number, as a target must be."""
+    """Check whether a setting, a number or a text such as ``5`` or ``500m``, is a positive quantity."""
     try:
         return value is not None and Quantity(str(value)).sign > 0
     except QuantityError:

@@ -398,9 +398,10 @@ class NodeVerdictCache(msgspec.Struct, eq=False):
     _columns: dict[Hashable, tuple[object, NDArray[np.uint16], NDArray[np.uint8]]] = {}
 
     def get(self, nodes: Sequence[tuple[Hashable, object]], evaluate: Callable[[], _NodeVerdicts]) -> _NodeVerdicts:
-        """Return the cached verdicts on nodes. If any is missing, ``evaluate`` returns those on all nodes to cache.
+        """Return the verdicts on nodes from the cache. If one is missing, call ``evaluate`` and cache its result.
 
-        ``nodes``: for each a key that is unique among existing objects, and the object that it belongs to.
+        ``nodes``: (key, object) of each node; no two existing objects have the same key. ``evaluate`` computes the
+        verdicts on all of these nodes.
         """
         cached = [self._columns.get(key) for key, _ in nodes]
         if not nodes or None in cached:

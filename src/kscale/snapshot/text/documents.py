@@ -358,9 +358,10 @@ def _read_piece(text: bytes, line: int, budget: _Budget) -> Iterator[_Part]:
 
 
 def _loaded(text: bytes, line: int, budget: _Budget) -> Iterator[Any | Problem]:
-    """Yield the document of a text that is not nested too deeply, or a Problem; nothing for an empty text.
+    """Parse the YAML of one document and yield its value, or a Problem if it is malformed or nested too deeply.
 
-    ``line``: number of lines before the text, for messages.
+    Yields nothing for an empty text. ``line``: number of lines before the text, for messages; ``budget``: how many
+    values aliases may still expand to.
     """
     yaml = library("yaml", _READING)
     try:

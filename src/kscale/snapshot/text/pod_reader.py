@@ -258,7 +258,7 @@ def plain_kinds() -> tuple[PlainKind, ...]:
 
 
 def _decode_plain(decode: Callable[[memoryview], KubeObject], text: memoryview) -> KubeObject:
-    """Decode a plain object and return it with a namespace, if its kind is namespaced."""
+    """Decode an object; one of a namespaced kind that has no namespace gets the namespace ``default``."""
     return with_namespace(decode(text))
 
 

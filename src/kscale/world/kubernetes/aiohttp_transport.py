@@ -498,7 +498,7 @@ class _Response:
 
     @property
     def closed(self) -> Any:
-        """Future of the end of the connection; None after the end of the body."""
+        """Future that is done when the connection is closed; None once the whole body has been received."""
         return None if self._connection is None else self._connection.http.closed
 
 
