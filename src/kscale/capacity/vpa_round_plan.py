@@ -220,8 +220,8 @@ def update_plan(
     """Plan a loop of the updater from its inputs, its result, and the actions that it would take.
 
     ``cluster`` holds the nodes, the pods on them, and the other objects that decide where pods fit. Only evictions and
-    resizes of pods that the updater chose (``result.chosen``) are planned; other ``actions`` are ignored. The plan lists
-    the VPAs with such an eviction or resize.
+    resizes of pods that the updater chose (``result.chosen``) are planned; other ``actions`` are ignored. The plan
+    lists the VPAs with such an eviction or resize.
     """
     vpas = {vpa.key: vpa for vpa in inputs.vpas}
     pods = {(pod.namespace, pod.name): pod for pod in inputs.pods}
