@@ -154,7 +154,7 @@ def arch_of(node: Node) -> str:
 
 
 def architectures_of(cluster: Cluster) -> Architectures:
-    """Return the architectures of the nodes, those of pods that can run on no node, and those that every pod accepts.
+    """Return the architectures of the nodes, of the pods that can run on no node, and those that every pod accepts.
 
     Pods of DaemonSets, mirror pods and pods that have ended do not count: they follow the nodes, or need no node. If no
     node names its architecture, ``needed`` is empty unless every pod names some.

@@ -234,7 +234,7 @@ def get_compiled_removal(
 
 
 def _strip_tpu_classes(snapshot: Snapshot, pods: MovingPods, classes: Sequence[PodClass]) -> dict[int, PodClass]:
-    """Return a class without TPU requests for each class that has some, by the number of the latter."""
+    """Return, for each class with TPU requests, the class without them, by the number of the class with them."""
     stripped = {}
     asks = cached_by_identity(snapshot.interner.memo, ("TPU",), classes, _requests_tpu)
     for of in [each for each, does in zip(classes, asks, strict=True) if does]:
