@@ -215,7 +215,7 @@ class PodRecord:
             self.mapped.check()
 
     def data(self) -> dict[str, Any]:
-        """Return the pod as plain data: all fields of its JSON text or dict, or those of :class:`Pod` if it has neither.
+        """Return the pod as plain data: all fields of its JSON text or dict, or else those of :class:`Pod`.
 
         Raises InputError if the file that contains the JSON text was changed.
         """
